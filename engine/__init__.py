@@ -1,0 +1,1 @@
+"""Everything between text and samples. No sockets, no HTTP; never imports the server."""

@@ -1,0 +1,68 @@
+"""The request every speech LM backend takes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from antiphon.engine.interface import FinishReason
+from antiphon.engine.voice.voice import LMPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Repetition-aware sampling (VALL-E 2, arXiv 2406.05370), as the checkpoint was tuned with."""
+
+    top_p: float
+    top_k: int
+    window: int
+    threshold: float
+    """Share of the window that one id may fill before it is drawn again."""
+    seed: int | None = None
+    greedy: bool = False
+    """Arg max instead of a draw (golden numbers, tests)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechLMRequest:
+    """Text token ids in, speech token ids out.
+
+    `text` is the whole text (plain layout) or an async iterator of pieces as they arrive
+    (bi-stream layout).
+    """
+
+    prompt: LMPrompt
+    text: Sequence[int] | AsyncIterator[Sequence[int]]
+    sampling: Sampling
+    min_ratio: float = 2.0
+    """Fewest speech tokens for each text token."""
+    max_ratio: float = 20.0
+    """Most speech tokens for each text token; reaching it ends with `FinishReason.LENGTH`."""
+
+
+class Generation(Protocol):
+    """Speech ids of one request, one by one; never a fill, a stop or a silent-run id.
+
+    `aclose()` cancels: the backend stops within one step and frees the request's KV.
+    """
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Set once the iterator has ended by itself."""
+
+    def __aiter__(self) -> AsyncIterator[int]: ...
+
+    async def __anext__(self) -> int: ...
+
+    async def aclose(self) -> None: ...
+
+
+class SpeechLM(Protocol):
+    """One loaded speech LM, shared by all sessions."""
+
+    def generate(self, request: SpeechLMRequest) -> Generation:
+        """Start a request. Nothing is computed before the first `__anext__`."""
+
+    async def close(self) -> None:
+        """Cancel what runs and free the model."""

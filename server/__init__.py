@@ -1,0 +1,1 @@
+"""Connections, protocols, configuration, limits, metrics and the command line."""
