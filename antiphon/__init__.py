@@ -1,0 +1,1 @@
+"""Antiphon: a real-time voice server."""
