@@ -1,0 +1,59 @@
+# Two commands do all the set-up: `make say` and `make test`.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TEXT ?= The train to Brighton leaves at 7:30 pm from platform 4, and a ticket costs $$12.50.
+VOICE ?=
+CONFIG ?= configs/default.yaml
+
+# No GPU: the version whose CPU build is at hand for pip (set TORCH_INDEX to an index of CPU wheels
+# where pip would take the CUDA build instead). With a GPU: the newest CUDA build we support.
+TORCH ?= $(if $(shell command -v nvidia-smi 2>/dev/null),torch>=2.13$(comma)<2.16,torch==2.13.0)
+TORCH_INDEX ?=
+comma := ,
+
+export TEXT VOICE CONFIG
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: say serve test test-slow bench lint clean
+say: $(VENV)/.run  ## speak a sentence: starts the server, streams text in, writes out.wav
+	@$(BIN)/antiphon say --config "$$CONFIG" $${VOICE:+--voice "$$VOICE"} --output out.wav -- "$$TEXT"
+
+serve: $(VENV)/.run  ## leave the server running
+	@$(BIN)/antiphon serve --config "$$CONFIG"
+
+test: $(VENV)/.dev  ## the fast tests
+	@$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.dev  ## the tests that take minutes
+	@$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/.dev  ## the short benchmarks, with tables
+	@mkdir -p build/bench
+	@for name in first_packet watermark; do \
+		$(BIN)/python bench/$$name.py --quick --json build/bench/$$name.json --plot build/bench/$$name.png || exit 1; \
+	done
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && MYPYPATH=. $(BIN)/mypy
+
+$(VENV)/.torch:
+	@echo "Installing into $(VENV): $(TORCH)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.torch pyproject.toml
+	@echo "Installing Antiphon"
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "Installing the test tools"
+	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info out.wav

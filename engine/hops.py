@@ -1,0 +1,94 @@
+"""How many speech tokens the flow gets at a time.
+
+A hop of h tokens is spoken once h + 3 tokens are there (right context). Small hops are heard
+early but cost more for each second of audio; the schedule starts small and grows. It belongs to
+one session: a value with no link to any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from antiphon.engine.acoustic.interface import LOOK_AHEAD_TOKENS
+from antiphon.engine.errors import InvalidConfiguration
+
+SMALLEST_HOP = 5
+"""Four tokens are 160 ms, all of which the vocoder holds back: five is the first that sounds."""
+LARGEST_HOP = 200
+"""Eight seconds of speech: beyond it nothing is saved and a cancel has more to throw away."""
+SECONDS_A_TOKEN = 0.04
+
+
+@dataclass(frozen=True, slots=True)
+class HopSettings:
+    """The schedule of a deployment; a request may override `first_hop` and `max_hop`.
+
+    Raises:
+        InvalidConfiguration: a value outside its bounds, naming the field.
+    """
+
+    first_hop: int = 8
+    """Smaller sounds earlier; below about 8 the border of the first hop becomes measurable."""
+    max_hop: int = 50
+    """Larger costs less for each second; also the most work a cancel throws away."""
+    growth: float = 1.6
+    """Factor from one hop to the next. With 1 every hop costs as much as the first."""
+    margin_s: float = 0.25
+    """Time before the listener runs dry at which a hop goes ahead with what the LM has made."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("first_hop", self.first_hop), ("max_hop", self.max_hop)):
+            if not SMALLEST_HOP <= value <= LARGEST_HOP:
+                raise InvalidConfiguration(
+                    f"{name} is {value}, but a hop has {SMALLEST_HOP} to {LARGEST_HOP} tokens",
+                    field=name,
+                    limit=f"{SMALLEST_HOP}..{LARGEST_HOP}",
+                )
+        if self.max_hop < self.first_hop:
+            raise InvalidConfiguration(
+                f"max_hop is {self.max_hop}, but first_hop is {self.first_hop}",
+                field="max_hop",
+                limit=self.first_hop,
+            )
+        if not 1.0 <= self.growth <= 4.0:
+            raise InvalidConfiguration(
+                f"growth is {self.growth}, but must be 1 to 4", field="growth", limit="1..4"
+            )
+        if not 0.0 <= self.margin_s <= 5.0:
+            raise InvalidConfiguration(
+                f"margin_s is {self.margin_s}, but must be 0 to 5 seconds",
+                field="margin_s",
+                limit="0..5",
+            )
+
+
+@dataclass(slots=True)
+class HopPlan:
+    """The schedule of one turn: asks how long to wait, takes note of what was given away."""
+
+    settings: HopSettings
+    hop: int = 0
+    started: bool = False
+
+    def __post_init__(self) -> None:
+        self.hop = self.hop or self.settings.first_hop
+
+    def wanted(self) -> int:
+        """Tokens that should be waiting before the next hop goes: the hop and its look-ahead."""
+        return self.hop + LOOK_AHEAD_TOKENS
+
+    def patience_s(self, deadline: float | None, now: float) -> float | None:
+        """Seconds to wait for `wanted()` before going ahead with less; None for no limit.
+
+        Before anything was heard there is nothing to run dry, so the first hop always waits
+        for all of its tokens.
+        """
+        if deadline is None or not self.started:
+            return None
+        return max(0.0, deadline - self.settings.margin_s - now)
+
+    def took(self, tokens: int) -> None:
+        """Record that a hop was given to the flow, and grow the next one."""
+        self.started = True
+        grown = round(max(self.hop, min(tokens, self.settings.max_hop)) * self.settings.growth)
+        self.hop = min(self.settings.max_hop, max(grown, self.hop))
