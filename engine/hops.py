@@ -29,8 +29,8 @@ class HopSettings:
 
     first_hop: int = 8
     """Smaller sounds earlier; below about 8 the border of the first hop becomes measurable."""
-    max_hop: int = 50
-    """Larger costs less for each second; also the most work a cancel throws away."""
+    max_hop: int = 25
+    """One attention chunk. Larger saves little and lets a stalled listener hold more audio."""
     growth: float = 1.6
     """Factor from one hop to the next. With 1 every hop costs as much as the first."""
     margin_s: float = 0.25

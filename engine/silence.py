@@ -34,13 +34,13 @@ class SilenceGuard:
             raise SynthesisFailed("the model produced samples that are not numbers")
         self._samples += len(samples)
         loud = np.flatnonzero(np.abs(samples) > SILENT_PEAK)
-        if not len(loud):
-            self._silent += len(samples)
-        else:
+        if len(loud):
             self._heard = True
-            self._silent = max(self._silent + int(loud[0]), len(samples) - 1 - int(loud[-1]))
-            longest, self._silent = self._silent, len(samples) - 1 - int(loud[-1])
-            self._raise_if_over(longest)
+            gaps = np.diff(loud, prepend=-1 - self._silent) - 1
+            self._raise_if_over(int(gaps.max()))
+            self._silent = len(samples) - 1 - int(loud[-1])
+        else:
+            self._silent += len(samples)
         self._raise_if_over(self._silent)
 
     def finish(self) -> None:

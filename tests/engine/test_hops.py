@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.engine.errors import InvalidConfiguration
+from antiphon.engine.hops import LARGEST_HOP, SMALLEST_HOP, HopPlan, HopSettings
+
+settings = st.builds(
+    lambda first, more, growth, margin: HopSettings(
+        first_hop=first, max_hop=min(first + more, LARGEST_HOP), growth=growth, margin_s=margin
+    ),
+    st.integers(SMALLEST_HOP, 60),
+    st.integers(0, 100),
+    st.floats(1.0, 4.0),
+    st.floats(0.0, 5.0),
+)
+
+
+@given(settings, st.lists(st.integers(1, 300), max_size=30))
+def test_hops_never_shrink_and_stay_in_bounds(chosen: HopSettings, given_away: list[int]) -> None:
+    plan = HopPlan(chosen)
+    assert plan.wanted() == chosen.first_hop + 3
+    for tokens in given_away:
+        before = plan.hop
+        plan.took(tokens)
+        assert before <= plan.hop <= chosen.max_hop
+
+
+@given(settings)
+def test_the_first_hop_waits_for_all_its_tokens(chosen: HopSettings) -> None:
+    plan = HopPlan(chosen)
+    assert plan.patience_s(None, now=100.0) is None
+    assert plan.patience_s(100.0, now=100.0) is None
+    plan.took(chosen.first_hop)
+    assert plan.patience_s(100.0, now=100.0) == 0.0
+
+
+def test_two_plans_share_nothing() -> None:
+    chosen = HopSettings()
+    first, second = HopPlan(chosen), HopPlan(chosen)
+    first.took(40)
+    assert second.hop == chosen.first_hop
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("first_hop", {"first_hop": 0}),
+        ("first_hop", {"first_hop": -3}),
+        ("first_hop", {"first_hop": 4}),
+        ("first_hop", {"first_hop": 10_000}),
+        ("max_hop", {"first_hop": 20, "max_hop": 10}),
+        ("growth", {"growth": 0.5}),
+        ("margin_s", {"margin_s": -1.0}),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(field: str, values: dict[str, float]) -> None:
+    with pytest.raises(InvalidConfiguration) as error:
+        HopSettings(**values)  # type: ignore[arg-type]
+    assert error.value.field == field
