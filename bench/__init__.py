@@ -1,0 +1,1 @@
+"""Measurements that print numbers and draw plots."""
