@@ -1,0 +1,1 @@
+"""Reference audio to a voice: enrolment, quality, consent, and the `.voice` file."""
