@@ -1,0 +1,1 @@
+"""HiFT vocoder: mel to samples, whole and streamed."""
