@@ -1,8 +1,8 @@
 """What a checkpoint's YAML says about its networks, as frozen dataclasses.
 
-Field names are those of the official YAML, so that a reader finds each number again. Sizes describe
-the model and come from its directory alone; nothing here is a deployment's choice. `reader.py` fills
-these in.
+Field names are those of the official YAML, so that a reader finds each number again. Sizes
+describe the model and come from its directory alone; nothing here is a deployment's choice.
+`reader.py` fills these in.
 """
 
 from __future__ import annotations
