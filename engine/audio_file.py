@@ -50,7 +50,7 @@ class _Limits:
 def decode_audio(
     data: bytes | Path, *, max_seconds: float = 600.0, max_bytes: int = 64 << 20
 ) -> DecodedAudio:
-    """Decode wav, flac, mp3, ogg (Opus, Vorbis), m4a or webm to mono.
+    """Decode wav, flac, mp3, aac (ADTS), ogg (Opus, Vorbis), m4a or webm to mono.
 
     Channels are averaged. Decoding stops at the first sample past `max_seconds`, so memory is
     bounded by it whatever the file's headers say.
@@ -64,7 +64,7 @@ def decode_audio(
     demuxer = _demuxer(content)
     try:
         with av.open(
-            io.BytesIO(content), "r", format=demuxer, metadata_errors="replace"
+            io.BytesIO(_with_sizes(content)), "r", format=demuxer, metadata_errors="replace"
         ) as container:
             return _decode(container, limits)
     except (av.error.FFmpegError, EOFError, IndexError, MemoryError) as error:
@@ -108,11 +108,32 @@ def _demuxer(content: bytes) -> str:
     if head[:3] == b"ID3":
         # An ID3 tag may also stand before FLAC or ADTS AAC; only MP3 is common enough to accept.
         return "mp3"
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
+        return "aac"
     if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x06:
         return "mp3"
     raise InvalidRequest(
-        "The file is not audio that is accepted here: wav, flac, mp3, ogg, m4a or webm.",
+        "The file is not audio that is accepted here: wav, flac, mp3, aac, ogg, m4a or webm.",
         field="audio",
+    )
+
+
+def _with_sizes(content: bytes) -> bytes:
+    """Give a WAV file that was streamed while it was made the sizes its header left open."""
+    if not content.startswith(b"RIFF\xff\xff\xff\xffWAVE"):
+        return content
+    data = content.find(b"data\xff\xff\xff\xff", 12, 4096)
+    if data < 0:
+        return content
+    size = (len(content) - data - 8).to_bytes(4, "little")
+    return b"".join(
+        (
+            b"RIFF",
+            (len(content) - 8).to_bytes(4, "little"),
+            content[8 : data + 4],
+            size,
+            content[data + 8 :],
+        )
     )
 
 

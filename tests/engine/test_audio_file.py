@@ -26,6 +26,7 @@ KINDS = [
     ("ogg", "libopus", 48000, "mono", 0.1),
     ("ogg", "vorbis", 44100, "stereo", 0.1),
     ("mp4", "aac", 44100, "stereo", 0.1),
+    ("adts", "aac", 24000, "mono", 0.1),
     ("webm", "libopus", 48000, "stereo", 0.1),
 ]
 
@@ -85,6 +86,13 @@ def test_a_path_is_read_and_its_extension_is_not_believed(tmp_path: Path) -> Non
     assert len(decode_audio(path).samples) == 12000
     with pytest.raises(InvalidRequest, match="cannot be read"):
         decode_audio(tmp_path / "absent.wav")
+
+
+def test_a_wav_streamed_without_sizes_is_read_whole() -> None:
+    content = bytearray(wav(tone(0.5, 24000)))
+    data = content.index(b"data")
+    content[4:8] = content[data + 4 : data + 8] = b"\xff\xff\xff\xff"
+    assert len(decode_audio(bytes(content)).samples) == 12000
 
 
 def test_channels_are_averaged() -> None:

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from antiphon.engine.audio_file import decode_audio
 from antiphon.engine.errors import InvalidConfiguration, InvalidRequest
 from antiphon.server.audio import (
     AudioFormat,
     Encoder,
     OpusApplication,
     OpusBackend,
-    decode_audio,
     make_encoder,
     parse_format,
     rates_of,
@@ -90,7 +90,7 @@ def decode_messages(fmt: AudioFormat, rate: int, messages: list[bytes]) -> tuple
             return decode_opus_packets(messages, 48000), 48000
         case _:
             decoded = decode_audio(data)
-            return decoded.samples, decoded.sample_rate
+            return decoded.samples, decoded.rate
 
 
 def tone_fit(samples: NDArray, rate: int, hz: float) -> tuple[float, float]:
