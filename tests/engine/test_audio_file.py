@@ -26,7 +26,7 @@ KINDS = [
     ("ogg", "libopus", 48000, "mono", 0.1),
     ("ogg", "vorbis", 44100, "stereo", 0.1),
     ("mp4", "aac", 44100, "stereo", 0.1),
-    ("adts", "aac", 24000, "mono", 0.1),
+    ("adts", "aac", 44100, "mono", 0.1),
     ("webm", "libopus", 48000, "stereo", 0.1),
 ]
 
