@@ -141,6 +141,8 @@ def _decode(container: InputContainer, limits: _Limits) -> DecodedAudio:
     if not container.streams.audio:
         raise InvalidRequest("The file has no audio track.", field="audio")
     stream = container.streams.audio[0]
+    if stream.codec_context is None:  # a damaged header can name a codec that nobody knows
+        raise InvalidRequest("The audio file's codec is not accepted.", field="audio")
     stream.codec_context.thread_count = 1  # short files: threads cost more than they save
     _check_declared(stream, container, limits)
     rate = 0
