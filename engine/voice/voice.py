@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class LMPrompt:
-    """What the speech LM hears of a voice. Both parts may be empty."""
+    """What the speech LM hears of a voice. Every part may be empty."""
 
     text_ids: tuple[int, ...] = ()
     speech_ids: tuple[int, ...] = ()
+    speaker: tuple[float, ...] = ()
+    """Speaker embedding, heard by the LM of version 1 alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
