@@ -111,7 +111,7 @@ class Snake(nn.Module):
         """Map (batch, channels, columns) to the same shape."""
         alpha = self.alpha[None, :, None]
         if torch.is_grad_enabled():
-            return cast(Tensor, _SnakeFunction.apply(x, alpha))
+            return cast(Tensor, _SnakeFunction.apply(x, alpha))  # type: ignore[no-untyped-call]
         return _snake(x, alpha)
 
 
