@@ -5,10 +5,40 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
+from typing import NamedTuple
 
 TOKENS_AHEAD = 250
 """Ten seconds: the LM rests when so many tokens wait, so that a cancelled turn wastes little."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """Stands between speech tokens where one LM request ended."""
+
+    flush: bool
+    """Whether the caller wants all before it spoken now."""
+
+
+class Border(Enum):
+    """What follows the tokens taken."""
+
+    NONE = "none"
+    """More of the same segment."""
+    SEGMENT = "segment"
+    """Nothing yet; the text so far is spoken, and more may come."""
+    FLUSH = "flush"
+    TURN = "turn"
+    """Nothing will."""
+
+
+class Taken(NamedTuple):
+    """Tokens and what follows them."""
+
+    tokens: list[int]
+    border: Border
 
 
 class TokenBuffer:
@@ -19,10 +49,15 @@ class TokenBuffer:
     of the iterator is raised by `wait_for`, after the tokens before it were taken.
     """
 
-    def __init__(self, tokens: AsyncGenerator[int, None], *, limit: int = TOKENS_AHEAD) -> None:
-        self._source = tokens
+    def __init__(
+        self, source: AsyncGenerator[int | SegmentEnd, None], *, limit: int = TOKENS_AHEAD
+    ) -> None:
+        self._source = source
         self._limit = limit
-        self._waiting: deque[int] = deque()
+        self._waiting: deque[int | SegmentEnd] = deque()
+        self._tokens = 0
+        self._flushes = 0
+        self._at_segment_end = False
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -46,10 +81,9 @@ class TokenBuffer:
 
     async def _fill(self) -> None:
         try:
-            async for token in self._source:
-                self._waiting.append(token)
-                self._changed.set()
-                while len(self._waiting) >= self._limit:
+            async for item in self._source:
+                self._put(item)
+                while self._tokens >= self._limit:
                     self._room.clear()
                     await self._room.wait()
         except Exception as error:
@@ -59,16 +93,19 @@ class TokenBuffer:
             self._changed.set()
             await self._source.aclose()
 
+    def _put(self, item: int | SegmentEnd) -> None:
+        self._waiting.append(item)
+        if isinstance(item, int):
+            self._tokens += 1
+        else:
+            self._flushes += item.flush
+        self._changed.set()
+
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._tokens
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether no token will follow those that wait."""
-        return self._ended and self._error is None
-
-    async def wait_for(self, count: int, patience_s: float | None) -> None:
-        """Return when `count` tokens wait, none will follow, or `patience_s` seconds are over.
+    async def wait_for(self, count: int, patience_s: float | None = None) -> None:
+        """Return when `count` tokens or a flush wait, none will follow, or patience is over.
 
         Raises:
             Exception: what the iterator raised, once fewer than `count` tokens wait.
@@ -76,16 +113,38 @@ class TokenBuffer:
         count = min(count, self._limit)
         try:
             async with asyncio.timeout(patience_s):
-                while len(self._waiting) < count and not self._ended:
+                while self._tokens < count and not self._flushes and not self._ended:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             return
-        if self._error is not None and len(self._waiting) < count:
+        if self._error is not None and self._tokens < count and not self._flushes:
             raise self._error
 
-    def take(self, count: int) -> list[int]:
-        """Remove and return up to `count` tokens."""
-        taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+    def take(self, count: int) -> Taken:
+        """Remove and return up to `count` tokens, none from behind a flush."""
+        tokens: list[int] = []
+        border = None
+        while self._waiting and border is None:
+            item = self._waiting[0]
+            if isinstance(item, int):
+                if len(tokens) == count:
+                    break
+                tokens.append(item)
+                self._at_segment_end = False
+            else:
+                self._at_segment_end = True
+                if item.flush:
+                    self._flushes -= 1
+                    border = Border.FLUSH
+            self._waiting.popleft()
+        self._tokens -= len(tokens)
         self._room.set()
-        return taken
+        return Taken(tokens, border or self._border())
+
+    def _border(self) -> Border:
+        if self._waiting:
+            return Border.NONE
+        if self._ended and self._error is None:
+            return Border.TURN
+        return Border.SEGMENT if self._at_segment_end else Border.NONE

@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from antiphon.engine.tokens import TokenBuffer
+from antiphon.engine.tokens import Border, SegmentEnd, TokenBuffer
 
 
 class Source:
@@ -31,17 +31,40 @@ class Source:
 
 async def test_all_tokens_come_out_in_order() -> None:
     taken: list[int] = []
+    border = Border.NONE
     async with TokenBuffer(Source(1000).tokens(), limit=50) as buffer:
-        while not (buffer.exhausted and not len(buffer)):
-            await buffer.wait_for(7, None)
-            taken += buffer.take(7)
+        while border is not Border.TURN:
+            await buffer.wait_for(7)
+            tokens, border = buffer.take(7)
+            taken += tokens
     assert taken == list(range(1000))
+
+
+async def test_borders_say_what_follows() -> None:
+    gate = asyncio.Event()
+
+    async def source() -> AsyncGenerator[int | SegmentEnd, None]:
+        for item in (1, 2, SegmentEnd(flush=False), 3, SegmentEnd(flush=True), 4):
+            yield item
+        yield SegmentEnd(flush=False)
+        await gate.wait()
+
+    async with TokenBuffer(source()) as buffer:
+        await buffer.wait_for(100)
+        assert buffer.take(1) == ([1], Border.NONE)
+        assert buffer.take(100) == ([2, 3], Border.FLUSH)
+        await buffer.wait_for(2, 0.01)
+        assert buffer.take(1) == ([4], Border.SEGMENT)
+        assert buffer.take(9) == ([], Border.SEGMENT)
+        gate.set()
+        await buffer.wait_for(1)
+        assert buffer.take(9) == ([], Border.TURN)
 
 
 async def test_the_source_rests_while_enough_tokens_wait() -> None:
     source = Source(1000)
     async with TokenBuffer(source.tokens(), limit=50) as buffer:
-        await buffer.wait_for(50, None)
+        await buffer.wait_for(50)
         await asyncio.sleep(0)
         assert source.made <= 51
 
@@ -49,7 +72,7 @@ async def test_the_source_rests_while_enough_tokens_wait() -> None:
 async def test_patience_ends_the_wait_with_what_is_there() -> None:
     source = Source(3)
     async with TokenBuffer(source.tokens()) as buffer:
-        await buffer.wait_for(2, None)
+        await buffer.wait_for(2)
         source.gate.clear()
         await buffer.wait_for(30, 0.01)
         assert len(buffer) in (2, 3)
@@ -57,15 +80,14 @@ async def test_patience_ends_the_wait_with_what_is_there() -> None:
 
 async def test_an_error_comes_after_the_tokens_before_it() -> None:
     async with TokenBuffer(Source(5, error=RuntimeError("boom")).tokens()) as buffer:
-        await buffer.wait_for(5, None)
-        assert buffer.take(5) == [0, 1, 2, 3, 4]
+        await buffer.wait_for(5)
+        assert buffer.take(5) == ([0, 1, 2, 3, 4], Border.NONE)
         with pytest.raises(RuntimeError, match="boom"):
-            await buffer.wait_for(1, None)
-        assert not buffer.exhausted
+            await buffer.wait_for(1)
 
 
 async def test_leaving_closes_the_source() -> None:
     source = Source(1000)
     async with TokenBuffer(source.tokens(), limit=10) as buffer:
-        await buffer.wait_for(5, None)
+        await buffer.wait_for(5)
     assert source.closed
