@@ -1,0 +1,142 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.server.cli.console import readable_errors
+
+app = typer.Typer(
+    name="antiphon",
+    help="Real-time voice server: text that is still being written becomes speech that is heard.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file; the built-in defaults without it.")
+]
+Url = Annotated[
+    str | None, typer.Option(help="Address of a running server; without it one is started.")
+]
+ApiKey = Annotated[
+    str | None, typer.Option(envvar="ANTIPHON_API_KEY", help="Key of the running server.")
+]
+
+
+@app.command()
+def serve(
+    config: ConfigFile = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes any free one.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Directory of a CosyVoice checkpoint to serve.")
+    ] = None,
+    json: AsJson = False,
+    exit_with_parent: Annotated[
+        bool, typer.Option(hidden=True, help="End when standard input is closed.")
+    ] = False,
+) -> None:
+    """Serve until interrupted, and say how to talk to the server."""
+    from antiphon.server.cli.serve import run_server
+
+    with readable_errors(as_json=json):
+        run_server(config, host, port, model, as_json=json, exit_with_parent=exit_with_parent)
+
+
+@app.command()
+def say(
+    text: Annotated[str, typer.Argument(help="What to say; - reads standard input.")],
+    url: Url = None,
+    voice: Annotated[str | None, typer.Option(help="Voice; see `antiphon voices`.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model name; without --url also the directory of a checkpoint."),
+    ] = None,
+    rate: Annotated[
+        float,
+        typer.Option(min=0.0, help="Words per second, as an LLM writes; 0 sends all at once."),
+    ] = 20.0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="WAV file.")] = Path("out.wav"),
+    audio_format: Annotated[
+        str, typer.Option("--format", help="Form in which the audio travels.")
+    ] = "pcm",
+    sample_rate: Annotated[int, typer.Option(help="Sample rate of the audio in Hz.")] = 24000,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sampling.")] = None,
+    config: ConfigFile = None,
+    api_key: ApiKey = None,
+    play: Annotated[bool, typer.Option(help="Play the speech if there is a sound device.")] = True,
+    json: AsJson = False,
+) -> None:
+    """Speak a text that is sent in small pieces, and write what was heard."""
+    from antiphon.server.cli.say import SayOptions, run_say
+
+    if text == "-":
+        text = sys.stdin.read()
+    options = SayOptions(
+        text=text,
+        url=url,
+        voice=voice,
+        model=model,
+        words_per_second=rate,
+        output=output,
+        format=audio_format,
+        sample_rate=sample_rate,
+        seed=seed,
+        config=config,
+        api_key=api_key,
+        play=play,
+        as_json=json,
+    )
+    with readable_errors(as_json=json):
+        run_say(options)
+
+
+@app.command()
+def voices(
+    url: Url = None, config: ConfigFile = None, api_key: ApiKey = None, json: AsJson = False
+) -> None:
+    """List the voices of a running server, or of the configuration."""
+    from antiphon.server.cli.voices import run_voices
+
+    with readable_errors(as_json=json):
+        run_voices(url, config, api_key, as_json=json)
+
+
+@app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(help="Audio file: wav, flac, mp3, aac, ogg, m4a, webm.")],
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Say whether a file carries the watermark, with the score and where."""
+    from antiphon.server.cli.verify import run_verify
+
+    with readable_errors(as_json=json):
+        run_verify(file, config, as_json=json)
+
+
+@app.command()
+def doctor(
+    model: Annotated[
+        Path | None, typer.Option(help="Checkpoint directory to look at as well.")
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Report what this machine can run and what is missing."""
+    from antiphon.server.cli.doctor import run_doctor
+
+    with readable_errors(as_json=json):
+        run_doctor(model, config, as_json=json)
+
+
+def run() -> None:
+    """Run the command line of this process."""
+    app()

@@ -1,0 +1,74 @@
+"""`antiphon serve`: the server in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from antiphon.server.cli.console import err, print_json
+from antiphon.server.config import Config, load_config
+
+
+def run_server(
+    path: Path | None,
+    host: str | None,
+    port: int | None,
+    model_dir: Path | None,
+    *,
+    as_json: bool,
+    exit_with_parent: bool,
+) -> None:
+    """Serve until a signal comes.
+
+    Raises:
+        AntiphonError: the configuration cannot work, or something it names cannot be loaded.
+    """
+    config = load_config(path, overrides=_overrides(host, port, model_dir))
+    if exit_with_parent:
+        threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
+    from antiphon.server.run import serve
+
+    def on_ready(url: str) -> None:
+        if as_json:
+            print_json({"url": url, "model": config.model, "voice": config.voice})
+        else:
+            _tell(url, config)
+
+    serve(config, on_ready=on_ready)
+
+
+def _overrides(host: str | None, port: int | None, model_dir: Path | None) -> dict[str, Any]:
+    overrides: dict[str, Any] = {}
+    if host is not None:
+        overrides["server.host"] = host
+    if port is not None:
+        overrides["server.port"] = port
+    if model_dir is not None:
+        name = model_dir.resolve().name
+        overrides["engines"] = [{"kind": "cosyvoice", "name": name, "model_dir": model_dir}]
+        overrides["model"] = name
+    return overrides
+
+
+def _stop_at_end_of_input() -> None:
+    """End as a terminal's interrupt would, once whoever started this process has gone."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _tell(url: str, config: Config) -> None:
+    err.print(f"Serving {config.model} at [bold]{url}[/bold], voice {config.voice}. Talk to it:\n")
+    err.print(f'  antiphon say "Hello there." --url {url}', markup=False)
+    err.print(
+        f"  curl {url}/v1/audio/speech -H 'Content-Type: application/json' -o hello.wav \\\n"
+        f'    -d \'{{"model":"{config.model}","voice":"{config.voice}",'
+        f'"input":"Hello there.","response_format":"wav"}}\'',
+        markup=False,
+    )
+    socket = url.replace("http", "ws", 1)
+    err.print(f"  WebSocket {socket}/v1/audio/speech/stream (docs/protocol.md)\n", markup=False)
+    err.print("Ctrl-C stops it.")
