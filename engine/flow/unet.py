@@ -1,0 +1,281 @@
+"""U-Net velocity estimators of CosyVoice 1 (full context) and 2 (causal).
+
+Module and parameter names are those of the official checkpoints. One network serves both: version 2
+has causal convolutions, layer norm and a single width; version 1 has centred convolutions, group
+norm and halves its frame rate between widths.
+
+Sources: Matcha-TTS (arXiv 2309.03199) for the network, CosyVoice 2 (arXiv 2412.10117) for its
+causal form.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+from antiphon.engine.checkpoint.unet_config import UNetConfig
+from antiphon.engine.flow.conformer import chunk_mask
+
+TIME_SCALE = 1000.0
+
+
+class TimeMLP(nn.Module):
+    """Two linear layers over the flow time's sinusoids."""
+
+    def __init__(self, frequencies: int, dim: int) -> None:
+        super().__init__()
+        self.half = frequencies // 2
+        self.linear_1 = nn.Linear(frequencies, dim)
+        self.linear_2 = nn.Linear(dim, dim)
+
+    def forward(self, time: Tensor) -> Tensor:
+        """Map times in [0, 1], (batch,), to (batch, dim)."""
+        steps = torch.arange(self.half, device=time.device, dtype=torch.float32)
+        rates = torch.exp(steps * -(math.log(10000.0) / (self.half - 1)))
+        angles = TIME_SCALE * time[:, None].float() * rates
+        waves = torch.cat([angles.sin(), angles.cos()], dim=-1).to(self.linear_1.weight.dtype)
+        result: Tensor = self.linear_2(functional.silu(self.linear_1(waves)))
+        return result
+
+
+class CausalConv(nn.Conv1d):
+    """Convolution over the past alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, frames) to as many frames."""
+        return super().forward(functional.pad(x, (self.kernel_size[0] - 1, 0)))
+
+
+class _Transpose(nn.Module):
+    """Swap channels and frames inside a sequence of layers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+
+def _convolution(channels: int, out: int, causal: bool) -> nn.Conv1d:
+    if causal:
+        return CausalConv(channels, out, 3)
+    return nn.Conv1d(channels, out, 3, padding=1)
+
+
+class Block(nn.Module):
+    """Convolution, norm and Mish."""
+
+    def __init__(self, channels: int, out: int, causal: bool) -> None:
+        super().__init__()
+        convolution = _convolution(channels, out, causal)
+        if causal:
+            # Group norm would look at frames to come.
+            norms = [_Transpose(), nn.LayerNorm(out), _Transpose()]
+            self.block = nn.Sequential(convolution, *norms, nn.Mish())
+        else:
+            self.block = nn.Sequential(convolution, nn.GroupNorm(8, out), nn.Mish())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, frames) to (batch, out, frames)."""
+        result: Tensor = self.block(x)
+        return result
+
+
+class ResnetBlock(nn.Module):
+    """Two blocks with the flow time added between them, beside a residual path."""
+
+    def __init__(self, channels: int, out: int, time_dim: int, causal: bool) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Mish(), nn.Linear(time_dim, out))
+        self.block1 = Block(channels, out, causal)
+        self.block2 = Block(out, out, causal)
+        self.res_conv = nn.Conv1d(channels, out, 1)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        """Map (batch, channels, frames) to (batch, out, frames)."""
+        hidden = self.block1(x) + self.mlp(time)[..., None]
+        result: Tensor = self.block2(hidden) + self.res_conv(x)
+        return result
+
+
+class Attention(nn.Module):
+    """Multi-head attention without positions: the convolutions give them."""
+
+    def __init__(self, dim: int, heads: int, dim_head: int) -> None:
+        super().__init__()
+        self.heads = heads
+        inner = heads * dim_head
+        self.to_q = nn.Linear(dim, inner, bias=False)
+        self.to_k = nn.Linear(dim, inner, bias=False)
+        self.to_v = nn.Linear(dim, inner, bias=False)
+        self.to_out = nn.ModuleList([nn.Linear(inner, dim)])
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Map (batch, frames, dim); `mask` is True where a frame (row) may see one (column)."""
+        query, key, value = (
+            layer(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+            for layer in (self.to_q, self.to_k, self.to_v)
+        )
+        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        result: Tensor = self.to_out[0](seen.transpose(1, 2).flatten(2))
+        return result
+
+
+class _Projection(nn.Module):
+    """Linear layer and exact GELU, under the name `proj`."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(dim, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.gelu(self.proj(x))
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with GELU between them, four times as wide."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.net = nn.ModuleList(
+            [_Projection(dim, 4 * dim), nn.Identity(), nn.Linear(4 * dim, dim)]
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, frames, dim) to the same shape."""
+        result: Tensor = self.net[2](self.net[0](x))
+        return result
+
+
+class TransformerBlock(nn.Module):
+    """Attention and feed-forward behind their norms."""
+
+    def __init__(self, dim: int, heads: int, dim_head: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attn1 = Attention(dim, heads, dim_head)
+        self.norm3 = nn.LayerNorm(dim)
+        self.ff = FeedForward(dim)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Map (batch, frames, dim) to the same shape."""
+        x = x + self.attn1(self.norm1(x), mask)
+        result: Tensor = x + self.ff(self.norm3(x))
+        return result
+
+
+class Downsample(nn.Module):
+    """Halves the frame rate."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(channels, channels, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, frames) to half as many frames, rounded up."""
+        result: Tensor = self.conv(x)
+        return result
+
+
+class Upsample(nn.Module):
+    """Doubles the frame rate."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.ConvTranspose1d(channels, channels, 4, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, frames) to twice as many frames."""
+        result: Tensor = self.conv(x)
+        return result
+
+
+def _stage(
+    config: UNetConfig, channels: int, out: int, time_dim: int, last: nn.Module | None
+) -> nn.ModuleList:
+    transformers = nn.ModuleList(
+        [
+            TransformerBlock(out, config.num_heads, config.attention_head_dim)
+            for _ in range(config.n_blocks)
+        ]
+    )
+    parts: list[nn.Module] = [
+        ResnetBlock(channels, out, time_dim, config.causal),
+        transformers,
+    ]
+    return nn.ModuleList(parts if last is None else [*parts, last])
+
+
+class UNet(nn.Module):
+    """Velocity of every mel frame at one flow time."""
+
+    def __init__(self, config: UNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        widths = config.channels
+        time_dim = 4 * widths[0]
+        self.time_mlp = TimeMLP(config.in_channels, time_dim)
+        self.down_blocks = nn.ModuleList()
+        channels = config.in_channels
+        for index, width in enumerate(widths):
+            innermost = index == len(widths) - 1
+            last = _convolution(width, width, config.causal) if innermost else Downsample(width)
+            self.down_blocks.append(_stage(config, channels, width, time_dim, last))
+            channels = width
+        self.mid_blocks = nn.ModuleList(
+            [_stage(config, channels, channels, time_dim, None) for _ in range(config.num_mid_blocks)]
+        )
+        self.up_blocks = nn.ModuleList()
+        for index, width in enumerate(reversed(widths)):
+            outermost = index == len(widths) - 1
+            last = _convolution(width, width, config.causal) if outermost else Upsample(width)
+            self.up_blocks.append(_stage(config, channels + width, width, time_dim, last))
+            channels = width
+        self.final_block = Block(channels, channels, config.causal)
+        self.final_proj = nn.Conv1d(channels, config.out_channels, 1)
+
+    def forward(
+        self,
+        x: Tensor,
+        mu: Tensor,
+        time: Tensor,
+        speaker: Tensor,
+        cond: Tensor,
+        *,
+        chunked: bool = False,
+    ) -> Tensor:
+        """Return the velocity, (batch, frames, mel).
+
+        `x`, `mu` and `cond` are (batch, frames, mel), `speaker` is (batch, mel), `time` (batch,).
+        `chunked` limits attention to the end of a frame's own block (version 2 alone).
+        """
+        speaker = speaker[:, None].expand(-1, x.shape[1], -1)
+        hidden = torch.cat([x, mu, speaker, cond], dim=-1).transpose(1, 2)
+        embedded_time = self.time_mlp(time)
+        mask = None
+        if chunked:
+            mask = chunk_mask(x.shape[1], x.shape[1], self.config.static_chunk_size, x.device)
+        skips = []
+        for resnet, transformers, last in self.down_blocks:
+            hidden = _run_stage(hidden, embedded_time, resnet, transformers, mask)
+            skips.append(hidden)
+            hidden = last(hidden)
+        for resnet, transformers in self.mid_blocks:
+            hidden = _run_stage(hidden, embedded_time, resnet, transformers, mask)
+        for resnet, transformers, last in self.up_blocks:
+            skip = skips.pop()
+            # An odd number of frames comes back from halving one longer.
+            joined = torch.cat([hidden[..., : skip.shape[2]], skip], dim=1)
+            hidden = last(_run_stage(joined, embedded_time, resnet, transformers, mask))
+        velocity: Tensor = self.final_proj(self.final_block(hidden))
+        return velocity.transpose(1, 2)
+
+
+def _run_stage(
+    hidden: Tensor, time: Tensor, resnet: nn.Module, transformers: nn.Module, mask: Tensor | None
+) -> Tensor:
+    frames: Tensor = resnet(hidden, time).transpose(1, 2)
+    assert isinstance(transformers, nn.ModuleList)
+    for block in transformers:
+        frames = block(frames, mask)
+    return frames.transpose(1, 2)
