@@ -137,7 +137,7 @@ def read_lm(document: Document, backbone: Qwen2Config) -> LMConfig:
         if section.integer(key) != backbone.hidden_size:
             raise section.fail(key, f"must be the backbone's hidden size, {backbone.hidden_size}")
     section.raw("llm")
-    sampling = _read_sampling(section.section("sampling"))
+    sampling = read_ras(section.section("sampling"))
     section.finish(ignore=("length_normalized_loss", "lsm_weight"))
     official = generation is ModelGeneration.V3 and codes == OFFICIAL_CODES
     return LMConfig(
@@ -153,7 +153,8 @@ def read_lm(document: Document, backbone: Qwen2Config) -> LMConfig:
     )
 
 
-def _read_sampling(section: Section) -> RASConfig:
+def read_ras(section: Section) -> RASConfig:
+    """Read the sampler's settings, of any version."""
     if section.class_name != "ras_sampling":
         raise section.fail("function", f"is {section.class_name!r}; known is ras_sampling")
     config = RASConfig(

@@ -201,9 +201,7 @@ class ConformerEncoder(nn.Module):
         super().__init__()
         self.embed = InputLayer(input_size, dim)
         self.after_norm = nn.LayerNorm(dim, eps=1e-5)
-        self.encoders = nn.ModuleList(
-            [ConformerLayer(dim, heads, hidden) for _ in range(blocks)]
-        )
+        self.encoders = nn.ModuleList([ConformerLayer(dim, heads, hidden) for _ in range(blocks)])
 
     def forward(self, x: Tensor, chunk: int | None = None) -> Tensor:
         """Map (batch, n, input) to (batch, n, dim)."""

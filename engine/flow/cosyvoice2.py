@@ -75,9 +75,7 @@ class UpsampleConformer(nn.Module):
         chunk = self.config.static_chunk_size if chunked else None
         hidden, _ = run_layers(self.encoders, hidden, chunk)
         hidden = self.up_embed(self.up_layer(hidden))
-        hidden, _ = run_layers(
-            self.up_encoders, hidden, None if chunk is None else chunk * UP_RATE
-        )
+        hidden, _ = run_layers(self.up_encoders, hidden, None if chunk is None else chunk * UP_RATE)
         result: Tensor = self.after_norm(hidden)
         return result
 

@@ -11,6 +11,7 @@ causal form.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as functional
@@ -27,14 +28,14 @@ class TimeMLP(nn.Module):
 
     def __init__(self, frequencies: int, dim: int) -> None:
         super().__init__()
-        self.half = frequencies // 2
+        self.pairs = frequencies // 2
         self.linear_1 = nn.Linear(frequencies, dim)
         self.linear_2 = nn.Linear(dim, dim)
 
     def forward(self, time: Tensor) -> Tensor:
         """Map times in [0, 1], (batch,), to (batch, dim)."""
-        steps = torch.arange(self.half, device=time.device, dtype=torch.float32)
-        rates = torch.exp(steps * -(math.log(10000.0) / (self.half - 1)))
+        steps = torch.arange(self.pairs, device=time.device, dtype=torch.float32)
+        rates = torch.exp(steps * -(math.log(10000.0) / (self.pairs - 1)))
         angles = TIME_SCALE * time[:, None].float() * rates
         waves = torch.cat([angles.sin(), angles.cos()], dim=-1).to(self.linear_1.weight.dtype)
         result: Tensor = self.linear_2(functional.silu(self.linear_1(waves)))
@@ -190,20 +191,46 @@ class Upsample(nn.Module):
         return result
 
 
-def _stage(
-    config: UNetConfig, channels: int, out: int, time_dim: int, last: nn.Module | None
-) -> nn.ModuleList:
-    transformers = nn.ModuleList(
-        [
+class Stage(nn.ModuleList):
+    """A residual block, transformers and, but for the middle, a change of the frame rate."""
+
+    def __init__(
+        self, config: UNetConfig, channels: int, out: int, resize: nn.Module | None
+    ) -> None:
+        transformers = [
             TransformerBlock(out, config.num_heads, config.attention_head_dim)
             for _ in range(config.n_blocks)
         ]
-    )
-    parts: list[nn.Module] = [
-        ResnetBlock(channels, out, time_dim, config.causal),
-        transformers,
-    ]
-    return nn.ModuleList(parts if last is None else [*parts, last])
+        super().__init__(
+            [
+                ResnetBlock(channels, out, 4 * config.channels[0], config.causal),
+                nn.ModuleList(transformers),
+            ]
+        )
+        if resize is not None:
+            self.append(resize)
+
+    @property
+    def resnet(self) -> ResnetBlock:
+        """The residual block."""
+        return cast(ResnetBlock, self[0])
+
+    @property
+    def transformers(self) -> list[TransformerBlock]:
+        """The transformer blocks."""
+        return [cast(TransformerBlock, block) for block in cast(nn.ModuleList, self[1])]
+
+    def forward(self, hidden: Tensor, time: Tensor, mask: Tensor | None) -> Tensor:
+        """Map (batch, channels, frames) to (batch, out, frames), at the same rate."""
+        frames = cast(Tensor, self.resnet(hidden, time)).transpose(1, 2)
+        for block in self.transformers:
+            frames = cast(Tensor, block(frames, mask))
+        return frames.transpose(1, 2)
+
+    def resize(self, hidden: Tensor) -> Tensor:
+        """Halve or double the frame rate, or convolve where there is nothing to change."""
+        result: Tensor = self[2](hidden)
+        return result
 
 
 class UNet(nn.Module):
@@ -213,24 +240,27 @@ class UNet(nn.Module):
         super().__init__()
         self.config = config
         widths = config.channels
-        time_dim = 4 * widths[0]
-        self.time_mlp = TimeMLP(config.in_channels, time_dim)
-        self.down_blocks = nn.ModuleList()
+        self.time_mlp = TimeMLP(config.in_channels, 4 * widths[0])
         channels = config.in_channels
+        down = []
         for index, width in enumerate(widths):
             innermost = index == len(widths) - 1
-            last = _convolution(width, width, config.causal) if innermost else Downsample(width)
-            self.down_blocks.append(_stage(config, channels, width, time_dim, last))
+            resize: nn.Module = (
+                _convolution(width, width, config.causal) if innermost else Downsample(width)
+            )
+            down.append(Stage(config, channels, width, resize))
             channels = width
+        self.down_blocks = nn.ModuleList(down)
         self.mid_blocks = nn.ModuleList(
-            [_stage(config, channels, channels, time_dim, None) for _ in range(config.num_mid_blocks)]
+            [Stage(config, channels, channels, None) for _ in range(config.num_mid_blocks)]
         )
-        self.up_blocks = nn.ModuleList()
+        up = []
         for index, width in enumerate(reversed(widths)):
             outermost = index == len(widths) - 1
-            last = _convolution(width, width, config.causal) if outermost else Upsample(width)
-            self.up_blocks.append(_stage(config, channels + width, width, time_dim, last))
+            resize = _convolution(width, width, config.causal) if outermost else Upsample(width)
+            up.append(Stage(config, channels + width, width, resize))
             channels = width
+        self.up_blocks = nn.ModuleList(up)
         self.final_block = Block(channels, channels, config.causal)
         self.final_proj = nn.Conv1d(channels, config.out_channels, 1)
 
@@ -255,27 +285,22 @@ class UNet(nn.Module):
         mask = None
         if chunked:
             mask = chunk_mask(x.shape[1], x.shape[1], self.config.static_chunk_size, x.device)
-        skips = []
-        for resnet, transformers, last in self.down_blocks:
-            hidden = _run_stage(hidden, embedded_time, resnet, transformers, mask)
+        skips: list[Tensor] = []
+        for stage in self.stages(self.down_blocks):
+            hidden = stage(hidden, embedded_time, mask)
             skips.append(hidden)
-            hidden = last(hidden)
-        for resnet, transformers in self.mid_blocks:
-            hidden = _run_stage(hidden, embedded_time, resnet, transformers, mask)
-        for resnet, transformers, last in self.up_blocks:
+            hidden = stage.resize(hidden)
+        for stage in self.stages(self.mid_blocks):
+            hidden = stage(hidden, embedded_time, mask)
+        for stage in self.stages(self.up_blocks):
             skip = skips.pop()
             # An odd number of frames comes back from halving one longer.
             joined = torch.cat([hidden[..., : skip.shape[2]], skip], dim=1)
-            hidden = last(_run_stage(joined, embedded_time, resnet, transformers, mask))
+            hidden = stage.resize(stage(joined, embedded_time, mask))
         velocity: Tensor = self.final_proj(self.final_block(hidden))
         return velocity.transpose(1, 2)
 
-
-def _run_stage(
-    hidden: Tensor, time: Tensor, resnet: nn.Module, transformers: nn.Module, mask: Tensor | None
-) -> Tensor:
-    frames: Tensor = resnet(hidden, time).transpose(1, 2)
-    assert isinstance(transformers, nn.ModuleList)
-    for block in transformers:
-        frames = block(frames, mask)
-    return frames.transpose(1, 2)
+    @staticmethod
+    def stages(blocks: nn.ModuleList) -> list[Stage]:
+        """The stages of one arm of the U, typed."""
+        return [cast(Stage, stage) for stage in blocks]
