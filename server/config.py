@@ -1,0 +1,330 @@
+"""The whole configuration of a deployment: strict, typed, resolved once, printed with a hash.
+
+A YAML file gives the values, environment variables override single ones:
+`ANTIPHON__SERVER__PORT=9000` sets `server.port`, `ANTIPHON__ENGINES__0__FIRST_HOP=8` the first
+engine's first hop, and a value is read as YAML, so a list is written `[a, b]`. Unknown keys are
+errors, and combinations that cannot work are refused before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from antiphon.engine.errors import InvalidConfiguration
+
+ENVIRONMENT_PREFIX = "ANTIPHON__"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Limits(_Section):
+    """Every bound of the server. What passes one is refused or paused, never queued without end."""
+
+    max_connections: int = Field(default=256, ge=1, le=100_000)
+    """Open WebSockets. Further ones are refused at the handshake."""
+    max_sessions: int = Field(default=32, ge=1, le=10_000)
+    """Turns that speak at the same time. Further ones are refused at once with a retry time."""
+    max_contexts: int = Field(default=16, ge=1, le=1_000)
+    """Contexts of one connection."""
+    retry_after_s: float = Field(default=1.0, gt=0, le=3600)
+    """What a refused caller is told to wait. About the length of a short turn."""
+    text_queue_chars: int = Field(default=20_000, ge=100, le=10_000_000)
+    """Characters of one turn that are received and not yet spoken."""
+    message_bytes: int = Field(default=131_072, ge=1_024, le=16_777_216)
+    """Longest WebSocket message. A longer one closes the connection (1009)."""
+    upload_bytes: int = Field(default=26_214_400, ge=1_024, le=1_073_741_824)
+    """Longest body of an HTTP request with a file."""
+    audio_lead_s: float = Field(default=120.0, ge=1, le=3600)
+    """Seconds of one turn's audio that may be sent ahead of a listener at normal speed. Clients
+    buffer and play by themselves, so this bounds waste after a barge-in; it is no pacing."""
+    unread_audio_s: float = Field(default=2.0, ge=0.2, le=60)
+    """Seconds of one turn's audio that may be under way to a client before it has read them.
+    Synthesis pauses at this point. Larger values carry farther over slow links."""
+    write_buffer_bytes: int = Field(default=32_768, ge=4_096, le=16_777_216)
+    """Bytes kept for a client in the process, and again in the kernel's send buffer."""
+    slow_reader_s: float = Field(default=10.0, ge=0.1, le=600)
+    """A client that reads nothing for this long while audio waits is closed (1008)."""
+    first_message_s: float = Field(default=10.0, ge=0.1, le=600)
+    """From the handshake to the first message."""
+    idle_s: float = Field(default=300.0, ge=0.1, le=86_400)
+    """A connection on which nothing was said and nothing was spoken for this long is closed."""
+    text_wait_s: float = Field(default=60.0, ge=0.1, le=3600)
+    """An open turn that waits for text, or for its end, for this long is ended with an error."""
+    turn_s: float = Field(default=1800.0, ge=1, le=86_400)
+    """Longest turn."""
+    connection_s: float = Field(default=14_400.0, ge=1, le=604_800)
+    """Longest connection; it is closed after the turn that is open then."""
+    drain_s: float = Field(default=30.0, ge=0, le=3600)
+    """How long open turns may go on after SIGTERM."""
+
+
+class ServerSection(_Section):
+    """Where the server listens and whom it serves."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65_535)
+    """0 takes any free port."""
+    api_keys: tuple[SecretStr, ...] = ()
+    """Accepted keys. Without any, the server listens on loopback addresses only."""
+    allowed_origins: tuple[str, ...] = ()
+    """Web origins (`https://example.org`) that may open a connection besides the server's own."""
+    limits: Limits = Limits()
+
+
+class _EngineSection(_Section):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    """Model name by which requests choose this engine."""
+    text_queue_chars: int = Field(default=2_000, ge=50, le=1_000_000)
+    """Characters that the engine itself takes ahead of what it speaks."""
+
+
+class PresetEngineSection(_EngineSection):
+    """Preset voices that speak on any CPU."""
+
+    kind: Literal["preset"]
+
+
+class CosyVoiceEngineSection(_EngineSection):
+    """A checkpoint in one of the official CosyVoice layouts."""
+
+    kind: Literal["cosyvoice"]
+    model_dir: Path | None = None
+    """Model directory; None for the checkpoint inside the package."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    first_hop: int | None = Field(default=None, ge=1, le=1_000)
+    """Speech tokens (40 ms each) in the first hop: small for an early first packet. None for the
+    engine's default."""
+    max_hop: int | None = Field(default=None, ge=1, le=1_000)
+    """Speech tokens in a later hop: large for economy."""
+    solver: Literal["euler", "midpoint"] = "euler"
+    solver_steps: int = Field(default=10, ge=1, le=100)
+    """Steps of the flow's solver for each hop; cost grows with them."""
+    cfg_rate: float = Field(default=0.7, ge=0, le=10)
+    """Classifier-free guidance; 0 halves the cost."""
+
+
+EngineSection = Annotated[PresetEngineSection | CosyVoiceEngineSection, Field(discriminator="kind")]
+
+
+class WatermarkSection(_Section):
+    """The mark that every sample carries. `none` must be typed out; the server announces it."""
+
+    name: Literal["perth", "audioseal", "none"] = "perth"
+    weights: Path | None = None
+    """Weights of `audioseal`; `perth` brings its own."""
+    payload: int | None = Field(default=None, ge=0, le=0xFFFF)
+    """16 bits that `audioseal` writes into the mark."""
+
+
+class LogSection(_Section):
+    """What is written to standard error. Neither text nor audio is ever logged."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    form: Literal["console", "json"] = "console"
+
+
+class Config(_Section):
+    """A deployment."""
+
+    server: ServerSection = ServerSection()
+    engines: tuple[EngineSection, ...] = (PresetEngineSection(name="preset", kind="preset"),)
+    model: str = "preset"
+    """Engine that speaks when a request names none."""
+    voice: str | None = "heart"
+    """Voice that speaks when a request names none; None for the default model's first."""
+    watermark: WatermarkSection = WatermarkSection()
+    log: LogSection = LogSection()
+
+    def resolved(self) -> dict[str, Any]:
+        """Every value in JSON types, keys (secrets) replaced by asterisks."""
+        return self.model_dump(mode="json")
+
+    @property
+    def digest(self) -> str:
+        """First 12 hex digits of the SHA-256 of the resolved form."""
+        text = json.dumps(self.resolved(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def describe(self) -> str:
+        """The resolved form as YAML below a line with its hash, for start-up and `doctor`."""
+        body = yaml.safe_dump(self.resolved(), sort_keys=False, allow_unicode=True)
+        return f"# antiphon configuration {self.digest}\n{body}"
+
+
+def load_config(
+    path: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Config:
+    """Read, merge and check a configuration.
+
+    Args:
+        path: YAML file; None for the defaults.
+        environment: where overrides are looked up; None for the process's own.
+        overrides: dotted paths to values (`{"server.port": 0}`) that win over everything else.
+
+    Raises:
+        InvalidConfiguration: unreadable file, unknown key, wrong value or combination; `field` is
+            the dotted path.
+    """
+    values = _read(path) if path is not None else {}
+    for name, text in sorted((os.environ if environment is None else environment).items()):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            dotted = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+            _assign(values, dotted, _parse(text, name))
+    for dotted, value in (overrides or {}).items():
+        _assign(values, dotted, value)
+    if "engines" in values:
+        # The built-in default voice belongs to the built-in default engine.
+        values.setdefault("voice", None)
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise _as_configuration_error(error) from None
+    check(config)
+    return config
+
+
+def check(config: Config) -> None:
+    """Refuse combinations that cannot work.
+
+    Raises:
+        InvalidConfiguration: naming the field.
+    """
+    names = [engine.name for engine in config.engines]
+    if not names:
+        raise InvalidConfiguration("No engine is configured.", field="engines")
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidConfiguration(f"Two engines are called {name!r}.", field="engines")
+    if config.model not in names:
+        raise InvalidConfiguration(
+            f"The default model {config.model!r} is none of the engines: {', '.join(names)}.",
+            field="model",
+            limit=", ".join(names),
+        )
+    for i, engine in enumerate(config.engines):
+        _check_engine(engine, f"engines.{i}")
+    _check_watermark(config.watermark)
+    if not config.server.api_keys and not is_loopback(config.server.host):
+        raise InvalidConfiguration(
+            f"Without server.api_keys the server may listen on loopback addresses only, "
+            f"not on {config.server.host}.",
+            field="server.host",
+            limit="127.0.0.1",
+        )
+    for i, key in enumerate(config.server.api_keys):
+        if len(key.get_secret_value()) < 8 or not key.get_secret_value().isascii():
+            raise InvalidConfiguration(
+                "An API key needs at least 8 ASCII characters.",
+                field=f"server.api_keys.{i}",
+                limit=8,
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_engine(engine: PresetEngineSection | CosyVoiceEngineSection, at: str) -> None:
+    if isinstance(engine, PresetEngineSection):
+        return
+    if engine.model_dir is not None and not engine.model_dir.is_dir():
+        raise InvalidConfiguration(
+            f"The model directory {engine.model_dir} does not exist.", field=f"{at}.model_dir"
+        )
+    if engine.first_hop and engine.max_hop and engine.first_hop > engine.max_hop:
+        raise InvalidConfiguration(
+            f"first_hop ({engine.first_hop}) is larger than max_hop ({engine.max_hop}).",
+            field=f"{at}.first_hop",
+            limit=engine.max_hop,
+        )
+
+
+def _check_watermark(watermark: WatermarkSection) -> None:
+    if watermark.name == "audioseal" and watermark.weights is None:
+        raise InvalidConfiguration(
+            "The audioseal watermark needs the path of its weights.", field="watermark.weights"
+        )
+    if watermark.name != "audioseal" and watermark.weights is not None:
+        raise InvalidConfiguration(
+            f"The watermark {watermark.name!r} takes no weights.", field="watermark.weights"
+        )
+    if watermark.name != "audioseal" and watermark.payload is not None:
+        raise InvalidConfiguration(
+            f"The watermark {watermark.name!r} carries no payload.", field="watermark.payload"
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or "it cannot be opened"
+        raise InvalidConfiguration(f"The configuration {path} cannot be read: {reason}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(f"The configuration {path} is not YAML: {error}.") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidConfiguration(f"The configuration {path} is not a mapping of keys to values.")
+    return document
+
+
+def _parse(text: str, name: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidConfiguration(
+            f"The environment variable {name} is not a YAML value.", field=name
+        ) from error
+
+
+def _assign(values: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set `values` at a dotted path; numbers index into lists that are there."""
+    at: Any = values
+    *parents, last = dotted.split(".")
+    for key in parents:
+        if isinstance(at, list):
+            at = at[_index(at, key, dotted)]
+        elif isinstance(at, dict):
+            at = at.setdefault(key, {})
+        if not isinstance(at, dict | list):
+            raise InvalidConfiguration(f"{dotted} does not lead to a value.", field=dotted)
+    if isinstance(at, list):
+        at[_index(at, last, dotted)] = value
+    else:
+        at[last] = value
+
+
+def _index(items: list[Any], key: str, dotted: str) -> int:
+    if not key.isdecimal() or int(key) >= len(items):
+        raise InvalidConfiguration(f"{dotted}: there is no item {key}.", field=dotted)
+    return int(key)
+
+
+def _as_configuration_error(error: ValidationError) -> InvalidConfiguration:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    # The tag of a discriminated union is part of pydantic's path and of no use to the reader.
+    path = [str(part) for part in first["loc"] if part not in ("preset", "cosyvoice")]
+    dotted = ".".join(path)
+    what = "is not a known key" if first["type"] == "extra_forbidden" else first["msg"].lower()
+    return InvalidConfiguration(f"{dotted}: {what}.", field=dotted)

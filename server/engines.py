@@ -1,0 +1,213 @@
+"""The engines of a deployment: built from the configuration, found by name, checked by ability."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from antiphon.engine.errors import (
+    InvalidConfiguration,
+    InvalidRequest,
+    UnknownVoice,
+    UnsupportedFeature,
+)
+from antiphon.engine.interface import Capabilities, Engine, Mode, SpeechRequest, VoiceInfo
+from antiphon.engine.watermark.interface import Watermark
+from antiphon.server.audio import check_rate, parse_format
+from antiphon.server.settings import Split, TurnSettings
+
+MAX_NAME_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request says about how to speak. None: the deployment's default."""
+
+    model: str | None = None
+    voice: str | None = None
+    language: str | None = None
+    response_format: str = "pcm"
+    sample_rate: int | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    instructions: str | None = None
+    first_hop: int | None = None
+    max_hop: int | None = None
+    word_timestamps: bool = False
+    split: str = "none"
+
+
+class EngineSet:
+    """Engines by model name, with the deployment's defaults."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        *,
+        model: str,
+        voice: str | None,
+        watermark: Watermark,
+        first_hops: Mapping[str, int] | None = None,
+    ) -> None:
+        self._engines = dict(engines)
+        self.model = model
+        self.voice = voice
+        self.watermark = watermark
+        self._first_hops = dict(first_hops or {})
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Names by which requests choose an engine, the default first."""
+        return sorted(self._engines, key=lambda name: (name != self.model, name))
+
+    def engine(self, model: str) -> Engine:
+        """The engine of a model that `resolve` named."""
+        return self._engines[model]
+
+    def voices(self) -> list[tuple[str, VoiceInfo]]:
+        """Every voice with its model, the default model's first."""
+        return [(name, voice) for name in self.models for voice in self._engines[name].voices()]
+
+    @property
+    def default_voice(self) -> tuple[str, str]:
+        """Model and voice of a request that names neither."""
+        return self.model, self._voice(Wanted(), self.model)
+
+    def check_defaults(self) -> None:
+        """Refuse a default voice that the default engine does not have.
+
+        Raises:
+            InvalidConfiguration: `field` is `voice`.
+        """
+        known = [voice.name for voice in self._engines[self.model].voices()]
+        if self.voice is not None and self.voice not in known:
+            raise InvalidConfiguration(
+                f"The default voice {self.voice!r} is none of {self.model}'s: {', '.join(known)}.",
+                field="voice",
+                limit=", ".join(known),
+            )
+
+    async def warm_up(self) -> None:
+        """Let every engine speak once."""
+        for engine in self._engines.values():
+            await engine.warm_up()
+
+    async def close(self) -> None:
+        """Free every engine."""
+        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
+
+    def resolve(self, wanted: Wanted) -> TurnSettings:
+        """Check a request against what the engines can do.
+
+        Raises:
+            UnknownVoice, UnsupportedFeature, InvalidRequest: naming the field and its limit.
+        """
+        model = self._model(wanted)
+        engine = self._engines[model]
+        able = engine.capabilities
+        voice = self._voice(wanted, model)
+        fmt = parse_format(wanted.response_format)
+        rate = wanted.sample_rate if wanted.sample_rate is not None else able.sample_rate
+        check_rate(fmt, rate)
+        _check_request(wanted, able)
+        try:
+            split = Split(wanted.split)
+        except ValueError:
+            known = ", ".join(Split)
+            raise InvalidRequest(
+                f"split_granularity is one of {known}.", field="split_granularity", limit=known
+            ) from None
+        first_hop = None
+        if able.hop_tokens is not None:
+            first_hop = wanted.first_hop or self._first_hops.get(model)
+        return TurnSettings(
+            model=model,
+            request=SpeechRequest(
+                voice=voice,
+                language=wanted.language,
+                speed=wanted.speed,
+                seed=wanted.seed,
+                instruct=wanted.instructions or None,
+                first_hop=wanted.first_hop,
+                max_hop=wanted.max_hop,
+            ),
+            format=fmt,
+            sample_rate=rate,
+            watermark=self.watermark.name,
+            hop_tokens=first_hop,
+            word_timestamps=wanted.word_timestamps,
+            split=split,
+        )
+
+    def _model(self, wanted: Wanted) -> str:
+        if wanted.model is not None:
+            if wanted.model not in self._engines:
+                known = ", ".join(self.models)
+                raise UnsupportedFeature(
+                    f"No model {wanted.model[:MAX_NAME_CHARS]!r} is loaded here; choose one of "
+                    f"{known}.",
+                    field="model",
+                    limit=known,
+                )
+            return wanted.model
+        if wanted.voice is not None:
+            # A voice says which engine is meant where the request does not.
+            for name, voice in self.voices():
+                if voice.name == wanted.voice:
+                    return name
+        return self.model
+
+    def _voice(self, wanted: Wanted, model: str) -> str:
+        known = [voice.name for voice in self._engines[model].voices()]
+        if wanted.voice is None:
+            return self.voice if self.voice in known else known[0]
+        if wanted.voice not in known:
+            listed = ", ".join(known)
+            raise UnknownVoice(
+                f"The model {model} has no voice {wanted.voice[:MAX_NAME_CHARS]!r}; it has "
+                f"{listed}.",
+                field="voice",
+                limit=listed,
+            )
+        return wanted.voice
+
+
+def _check_request(wanted: Wanted, able: Capabilities) -> None:
+    if wanted.language is not None:
+        primary = wanted.language.split("-")[0].lower()
+        if primary not in able.languages:
+            known = ", ".join(sorted(able.languages))
+            raise UnsupportedFeature(
+                f"The model {able.model} speaks {known}.", field="language", limit=known
+            )
+    slowest, fastest = able.speed
+    if not slowest <= wanted.speed <= fastest:
+        raise UnsupportedFeature(
+            f"The model {able.model} speaks at speeds from {slowest:g} to {fastest:g}.",
+            field="speed",
+            limit=f"{slowest:g}..{fastest:g}",
+        )
+    if wanted.seed is not None and not 0 <= wanted.seed < 2**63:
+        raise InvalidRequest("A seed lies between 0 and 2^63 − 1.", field="seed", limit="0..2^63-1")
+    if wanted.instructions and Mode.INSTRUCT not in able.modes:
+        raise UnsupportedFeature(
+            f"The model {able.model} takes no instructions.", field="instructions"
+        )
+    for name in ("first_hop", "max_hop"):
+        hop: int | None = getattr(wanted, name)
+        if hop is None:
+            continue
+        if able.hop_tokens is None:
+            raise UnsupportedFeature(f"The model {able.model} has no hops.", field=name)
+        least, most = able.hop_tokens
+        if not least <= hop <= most:
+            raise InvalidRequest(
+                f"{name} lies between {least} and {most} speech tokens.",
+                field=name,
+                limit=f"{least}..{most}",
+            )
+    if wanted.first_hop and wanted.max_hop and wanted.first_hop > wanted.max_hop:
+        raise InvalidRequest(
+            "first_hop is larger than max_hop.", field="first_hop", limit=wanted.max_hop
+        )

@@ -1,0 +1,79 @@
+"""What happens before a WebSocket is accepted: origin, key, readiness, room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from antiphon.engine.errors import AntiphonError, Overloaded
+from antiphon.server.admission import Slot
+from antiphon.server.auth import SUBPROTOCOL, offered_keys, origin_allowed
+from antiphon.server.errors import Unauthorized, describe, outcome
+from antiphon.server.house import House
+
+
+async def admit(house: House, scope: Scope, receive: Receive, send: Send) -> Slot | None:
+    """Accept a WebSocket and take its slot, or refuse it with an HTTP status and return None."""
+    connect = await receive()
+    assert connect["type"] == "websocket.connect"
+    headers = Headers(scope=scope)
+    subprotocols: list[str] = scope.get("subprotocols", [])
+    try:
+        check_caller(house, headers, scope["query_string"], subprotocols)
+        house.check_open()
+        slot = house.connections.acquire()
+    except AntiphonError as error:
+        house.metrics.errors.labels(error.code).inc()
+        await _refuse(send, error)
+        return None
+    chosen = SUBPROTOCOL if subprotocols and subprotocols[0].lower() == SUBPROTOCOL else None
+    await send({"type": "websocket.accept", "subprotocol": chosen, "headers": []})
+    return slot
+
+
+def check_caller(
+    house: House, headers: Headers, query_string: bytes, subprotocols: list[str] | None = None
+) -> None:
+    """Check who is calling.
+
+    Raises:
+        Unauthorized: a page of a foreign origin, no key, or an unknown one.
+    """
+    if not origin_allowed(headers, house.config.server.allowed_origins):
+        raise Unauthorized(
+            "Pages of this origin may not use the server; see server.allowed_origins.",
+            field="origin",
+        )
+    house.keys.check(offered_keys(headers, query_string, subprotocols or []))
+
+
+def error_headers(error: AntiphonError) -> list[tuple[bytes, bytes]]:
+    """Headers of an HTTP answer that reports `error`."""
+    headers = [(b"content-type", b"application/json")]
+    if isinstance(error, Overloaded):
+        headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
+    return headers
+
+
+def error_body(error: AntiphonError) -> bytes:
+    """Body of an HTTP answer that reports `error`; `type` and `param` are OpenAI's names."""
+    fields: dict[str, Any] = {
+        **describe(error),
+        "type": outcome(error).openai_type,
+        "param": error.field,
+    }
+    return msgspec.json.encode({"error": fields})
+
+
+async def _refuse(send: Send, error: AntiphonError) -> None:
+    await send(
+        {
+            "type": "websocket.http.response.start",
+            "status": outcome(error).http_status,
+            "headers": error_headers(error),
+        }
+    )
+    await send({"type": "websocket.http.response.body", "body": error_body(error)})

@@ -1,0 +1,1 @@
+"""One module a protocol: its messages, and a thin shell around the turn machine."""
