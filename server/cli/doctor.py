@@ -116,9 +116,9 @@ def _memory_gb() -> float | None:
 def _watermark(config: Config) -> dict[str, Any]:
     name = config.watermark.name
     try:
-        from antiphon.server.engine_factory import build_watermark
+        from antiphon.server.loading import load_watermark
 
-        build_watermark(config.watermark)
+        load_watermark(config.watermark)
     except AntiphonError as error:
         return {"name": name, "available": False, "reason": error.message}
     return {"name": name, "available": True, "reason": None}
@@ -127,9 +127,11 @@ def _watermark(config: Config) -> dict[str, Any]:
 def _engine(section: EngineSection) -> dict[str, Any]:
     found: dict[str, Any] = {"name": section.name, "kind": section.kind}
     if isinstance(section, CosyVoiceEngineSection):
-        directory = section.model_dir or HOUSE_CHECKPOINT
-        found["checkpoint"] = checkpoint_files(directory)
-        found["available"] = found["checkpoint"]["complete"]
+        from antiphon.server.loading import house_checkpoint
+
+        directory = section.model_dir or house_checkpoint()
+        found["checkpoint"] = checkpoint_files(directory) if directory is not None else None
+        found["available"] = directory is not None and found["checkpoint"]["complete"]
         return found
     found["available"] = importlib.util.find_spec("hibari") is not None
     return found

@@ -33,6 +33,6 @@ def detect(file: Path, config: Path | None) -> Detection:
     """
     section = load_config(config).watermark
     audio = decode_audio(file)
-    from antiphon.server.engine_factory import build_watermark
+    from antiphon.server.loading import load_watermark
 
-    return build_watermark(section).detect(audio.samples, audio.rate)
+    return load_watermark(section).detect(audio.samples, audio.rate)
