@@ -121,6 +121,8 @@ def _watermark(config: Config) -> dict[str, Any]:
         load_watermark(config.watermark)
     except AntiphonError as error:
         return {"name": name, "available": False, "reason": error.message}
+    except ImportError as error:
+        return {"name": name, "available": False, "reason": f"{error.name} is not installed."}
     return {"name": name, "available": True, "reason": None}
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from antiphon.engine.errors import AntiphonError
 from antiphon.server.conversation import Conversation
@@ -30,6 +31,7 @@ from antiphon.server.protocols.native_messages import (
     decode,
 )
 from antiphon.server.reading import ReadingWindow
+from antiphon.server.settings import TurnSettings
 from antiphon.server.transport import SCOPE_KEY, Flow
 from antiphon.server.turn_events import (
     Audio,
@@ -152,35 +154,40 @@ class NativeProtocol:
             arrived = time.monotonic()
             if message["type"] == "websocket.disconnect":
                 return
-            await conversation.submit(self._command(message), at=arrived)
+            await conversation.submit(command(message.get("text"), self._settings), at=arrived)
 
-    def _command(self, message: Message) -> Input:
-        text = message.get("text")
-        context: str | None = None
-        try:
-            if text is None:
-                raise MalformedMessage("Messages to the server are JSON text, not binary.")
-            decoded = decode(text)
-            context = decoded.context_id or ""
-            match decoded:
-                case SessionConfig():
-                    return Configure(context, self._house.engines.resolve(_wanted(decoded)))
-                case InputText(text=piece):
-                    return PushText(context, piece)
-                case InputDone():
-                    return EndText(context)
-                case InputCancel():
-                    return Cancel(context)
-                case InputFlush():
-                    return Flush(context)
-                case SessionClose():
-                    return Close(decoded.context_id)
-        except AntiphonError as error:
-            return Refused(error, context)
-        raise AssertionError("every message has a command")
+    def _settings(self, config: SessionConfig) -> TurnSettings:
+        return self._house.engines.resolve(wanted(config))
 
 
-def _wanted(config: SessionConfig) -> Wanted:
+def command(text: str | None, settings: Callable[[SessionConfig], TurnSettings]) -> Input:
+    """What a client's message asks of the turn machine; `settings` resolves a `session.config`."""
+    context: str | None = None
+    try:
+        if text is None:
+            raise MalformedMessage("Messages to the server are JSON text, not binary.")
+        decoded = decode(text)
+        context = decoded.context_id or ""
+        match decoded:
+            case SessionConfig():
+                return Configure(context, settings(decoded))
+            case InputText(text=piece):
+                return PushText(context, piece)
+            case InputDone():
+                return EndText(context)
+            case InputCancel():
+                return Cancel(context)
+            case InputFlush():
+                return Flush(context)
+            case SessionClose():
+                return Close(decoded.context_id)
+    except AntiphonError as error:
+        return Refused(error, context)
+    raise AssertionError("every message has a command")
+
+
+def wanted(config: SessionConfig) -> Wanted:
+    """How a `session.config` wants to be spoken."""
     return Wanted(
         model=config.model,
         voice=config.voice,
