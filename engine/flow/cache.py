@@ -50,8 +50,7 @@ class PagePool:
         # Page 0 is never given away: short rows of a batch point at it where they have no chunk.
         count = 1 + max(1, budget_bytes // self.page_bytes)
         self.layers = [
-            torch.zeros(count, frames, 2 * width, dtype=dtype, device=device)
-            for _ in range(layers)
+            torch.zeros(count, frames, 2 * width, dtype=dtype, device=device) for _ in range(layers)
         ]
         self._free: deque[int] = deque(range(1, count))
         self.capacity = count - 1

@@ -13,7 +13,7 @@ from typing import cast
 
 import torch
 import torch.nn.functional as functional
-from torch import Tensor
+from torch import Tensor, nn
 
 from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.dit import NORM_EPSILON, POSITION_GROUPS, POSITION_KERNEL, DiT, DiTBlock
@@ -79,6 +79,9 @@ class CachedDiT:
         self._x_weight = projection.weight[:, :mel].detach().contiguous()
         self._base_weight = projection.weight[:, mel:].detach().contiguous()
         self._base_bias = cast(Tensor, projection.bias).detach()
+        embed = dit.input_embed.conv_pos_embed
+        convs = [cast(nn.Conv1d, conv[0]) for conv in (embed.conv1, embed.conv2)]
+        self._convs = tuple(p.detach() for c in convs for p in (c.weight, cast(Tensor, c.bias)))
         self._layers = [_prepare(cast(DiTBlock, block)) for block in dit.transformer_blocks]
 
     def modulations(self, plan: SolverPlan) -> Modulations:
@@ -111,10 +114,7 @@ class CachedDiT:
         zeros instead.
         """
         known = torch.cat([cond, mu, speaker.expand(len(mu), -1)], dim=-1)
-        if rows == 2:
-            known = torch.stack([known, torch.zeros_like(known)])
-        else:
-            known = known[None]
+        known = torch.stack([known, torch.zeros_like(known)]) if rows == 2 else known[None]
         return functional.linear(known, self._base_weight, self._base_bias)
 
     def velocity(self, batch: StepBatch, pool: PagePool) -> tuple[Tensor, Tensor]:
@@ -122,9 +122,7 @@ class CachedDiT:
 
         Writes the new frames' keys and values into each row's own page.
         """
-        hidden = torch.baddbmm(
-            batch.base, batch.x, self._x_weight.t().expand(len(batch.x), -1, -1)
-        )
+        hidden = torch.baddbmm(batch.base, batch.x, self._x_weight.t().expand(len(batch.x), -1, -1))
         position, tails = self._position(hidden, batch.tails)
         hidden = hidden + position
         attention = _Attention(batch, pool, self.config.heads, self.config.dim_head)
@@ -135,9 +133,7 @@ class CachedDiT:
             packed = functional.linear(
                 _modulate(hidden, scale, shift, shared), layer.qkv_weight, layer.qkv_bias
             )
-            mixed = functional.linear(
-                attention(index, packed), layer.out_weight, layer.out_bias
-            )
+            mixed = functional.linear(attention(index, packed), layer.out_weight, layer.out_bias)
             hidden = torch.addcmul(hidden, gate, mixed)
             fed = functional.linear(
                 _modulate(hidden, ff_scale, ff_shift, shared), layer.up_weight, layer.up_bias
@@ -151,19 +147,9 @@ class CachedDiT:
 
     def _position(self, hidden: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
         """Both grouped convolutions over their tails and the new frames."""
-        embed = self._dit.input_embed.conv_pos_embed
         first = torch.cat([tails[:, 0], hidden.transpose(1, 2)], dim=-1)
-        middle = functional.mish(
-            functional.conv1d(
-                first, embed.conv1[0].weight, embed.conv1[0].bias, groups=POSITION_GROUPS
-            )
-        )
-        second = torch.cat([tails[:, 1], middle], dim=-1)
-        last = functional.mish(
-            functional.conv1d(
-                second, embed.conv2[0].weight, embed.conv2[0].bias, groups=POSITION_GROUPS
-            )
-        )
+        second = torch.cat([tails[:, 1], _position_conv(first, *self._convs[:2])], dim=-1)
+        last = _position_conv(second, *self._convs[2:])
         after = torch.stack([first[..., -TAIL:], second[..., -TAIL:]], dim=1)
         return last.transpose(1, 2), after
 
@@ -217,12 +203,17 @@ def _modulate(x: Tensor, scale: Tensor, shift: Tensor, shared: bool) -> Tensor:
     return torch.addcmul(shift, functional.layer_norm(x, width, eps=NORM_EPSILON), scale)
 
 
+def _position_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return functional.mish(functional.conv1d(x, weight, bias, groups=POSITION_GROUPS))
+
+
 def _prepare(block: DiTBlock) -> _Layer:
     attn, feed = block.attn, block.ff.ff
     parts = (attn.to_q, attn.to_k, attn.to_v)
-    out, up, down = attn.to_out[0], feed[0][0], feed[2]
+    up = cast(nn.Sequential, feed[0])[0]
+    rest = cast(tuple[nn.Linear, ...], (attn.to_out[0], up, feed[2]))
     return _Layer(
         torch.cat([part.weight for part in parts]).detach(),
         torch.cat([part.bias for part in parts]).detach(),
-        *(tensor.detach() for layer in (out, up, down) for tensor in (layer.weight, layer.bias)),
+        *(tensor.detach() for layer in rest for tensor in (layer.weight, layer.bias)),
     )
