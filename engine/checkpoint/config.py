@@ -103,6 +103,21 @@ class LMConfig:
     needs_end_of_prompt: bool
     """Whether the text or the prompt text must hold `<|endofprompt|>`."""
 
+    @property
+    def min_ratio(self) -> float:
+        """Fewest speech tokens for a text token: 2 for the published mix of 5:15.
+
+        The mix ratio tells how much text a token stands for, so it scales the published bounds for
+        checkpoints whose text tokens are smaller (nano's are phones: 8:12 gives 1).
+        """
+        text, speech = self.mix_ratio
+        return speech / text * 2 / 3
+
+    @property
+    def max_ratio(self) -> float:
+        """Most speech tokens for a text token: 20 for the published mix of 5:15."""
+        return 10 * self.min_ratio
+
 
 @dataclass(frozen=True, slots=True)
 class DiTConfig:

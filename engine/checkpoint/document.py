@@ -69,15 +69,15 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _value(loader: _Loader, node: yaml.Node) -> Any:
+def _value(loader: Any, node: yaml.Node) -> Any:
     if isinstance(node, yaml.MappingNode):
         return loader.construct_mapping(node, deep=True)
     if isinstance(node, yaml.SequenceNode):
         return loader.construct_sequence(node, deep=True)
-    return loader.construct_scalar(node)  # type: ignore[arg-type]
+    return loader.construct_scalar(node)
 
 
-def _tag_constructor(kind: str) -> Callable[[_Loader, str, yaml.Node], Tagged]:
+def _tag_constructor(kind: str) -> Callable[[Any, str, yaml.Node], Tagged]:
     return lambda loader, suffix, node: Tagged(kind, suffix, _value(loader, node))
 
 
