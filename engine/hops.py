@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from antiphon.engine.acoustic.interface import LOOK_AHEAD_TOKENS
+from antiphon.engine.acoustic.interface import CHUNK_TOKENS, LOOK_AHEAD_TOKENS
 from antiphon.engine.errors import InvalidConfiguration
 
 SMALLEST_HOP = 5
@@ -31,7 +31,7 @@ class HopSettings:
     """Smaller sounds earlier; below about 8 the border of the first hop becomes measurable."""
     max_hop: int = 25
     """One attention chunk. Larger saves little and lets a stalled listener hold more audio."""
-    growth: float = 1.6
+    growth: float = 2.2
     """Factor from one hop to the next. With 1 every hop costs as much as the first."""
     margin_s: float = 0.25
     """Time before the listener runs dry at which a hop goes ahead with what the LM has made."""
@@ -62,33 +62,44 @@ class HopSettings:
             )
 
 
-@dataclass(slots=True)
 class HopPlan:
-    """The schedule of one turn: asks how long to wait, takes note of what was given away."""
+    """The schedule of one stretch of speech: how much to wait for, and how long.
 
-    settings: HopSettings
-    hop: int = 0
-    started: bool = False
+    After the first hop, hops are cut where an attention chunk of the flow ends, as counted in
+    tokens given to it: what lies before such a border is never computed again.
+    """
 
-    def __post_init__(self) -> None:
-        self.hop = self.hop or self.settings.first_hop
+    def __init__(self, settings: HopSettings) -> None:
+        self._settings = settings
+        self._given = 0
+        self._last = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether nothing was given to the flow yet."""
+        return not self._given
 
     def wanted(self) -> int:
-        """Tokens that should be waiting before the next hop goes: the hop and its look-ahead."""
-        return self.hop + LOOK_AHEAD_TOKENS
+        """Tokens to wait for: the first hop and its look-ahead, or a later hop."""
+        if self.first:
+            return self._settings.first_hop + LOOK_AHEAD_TOKENS
+        grown = min(self._settings.max_hop, max(1, round(self._last * self._settings.growth)))
+        to_border = CHUNK_TOKENS - self._given % CHUNK_TOKENS
+        if to_border > grown:
+            return grown
+        return to_border + (grown - to_border) // CHUNK_TOKENS * CHUNK_TOKENS
 
-    def patience_s(self, deadline: float | None, now: float) -> float | None:
+    def patience_s(self, runs_dry_at: float | None, now: float) -> float | None:
         """Seconds to wait for `wanted()` before going ahead with less; None for no limit.
 
-        Before anything was heard there is nothing to run dry, so the first hop always waits
-        for all of its tokens.
+        The first hop of a stretch waits for all of its tokens: with nothing to bridge to, less
+        would only make it the sooner followed by a gap.
         """
-        if deadline is None or not self.started:
+        if runs_dry_at is None or self.first:
             return None
-        return max(0.0, deadline - self.settings.margin_s - now)
+        return max(0.0, runs_dry_at - self._settings.margin_s - now)
 
     def took(self, tokens: int) -> None:
-        """Record that a hop was given to the flow, and grow the next one."""
-        self.started = True
-        grown = round(max(self.hop, min(tokens, self.settings.max_hop)) * self.settings.growth)
-        self.hop = min(self.settings.max_hop, max(grown, self.hop))
+        """Take note that tokens were given to the flow."""
+        self._given += tokens
+        self._last = max(self._last, tokens)

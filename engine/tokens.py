@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import NamedTuple
@@ -14,12 +13,13 @@ TOKENS_AHEAD = 250
 """Ten seconds: the LM rests when so many tokens wait, so that a cancelled turn wastes little."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEnd:
-    """Stands between speech tokens where one LM request ended."""
+class SegmentMark(Enum):
+    """Stands between speech tokens where one LM request begins or ends."""
 
-    flush: bool
-    """Whether the caller wants all before it spoken now."""
+    BEGIN = "begin"
+    END = "end"
+    FLUSH = "flush"
+    """An end at which the caller wants all before it spoken now."""
 
 
 class Border(Enum):
@@ -50,14 +50,14 @@ class TokenBuffer:
     """
 
     def __init__(
-        self, source: AsyncGenerator[int | SegmentEnd, None], *, limit: int = TOKENS_AHEAD
+        self, source: AsyncGenerator[int | SegmentMark, None], *, limit: int = TOKENS_AHEAD
     ) -> None:
         self._source = source
         self._limit = limit
-        self._waiting: deque[int | SegmentEnd] = deque()
+        self._waiting: deque[int | SegmentMark] = deque()
         self._tokens = 0
         self._flushes = 0
-        self._at_segment_end = False
+        self._resting = False
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -93,19 +93,22 @@ class TokenBuffer:
             self._changed.set()
             await self._source.aclose()
 
-    def _put(self, item: int | SegmentEnd) -> None:
+    def _put(self, item: int | SegmentMark) -> None:
+        self._resting = item in (SegmentMark.END, SegmentMark.FLUSH)
+        self._flushes += item is SegmentMark.FLUSH
+        self._tokens += isinstance(item, int)
         self._waiting.append(item)
-        if isinstance(item, int):
-            self._tokens += 1
-        else:
-            self._flushes += item.flush
         self._changed.set()
 
     def __len__(self) -> int:
         return self._tokens
 
-    async def wait_for(self, count: int, patience_s: float | None = None) -> None:
+    async def wait_for(
+        self, count: int, patience_s: float | None = None, *, or_rest: bool = False
+    ) -> None:
         """Return when `count` tokens or a flush wait, none will follow, or patience is over.
+
+        With `or_rest` also when the LM has spoken all of its text, though more may come.
 
         Raises:
             Exception: what the iterator raised, once fewer than `count` tokens wait.
@@ -113,13 +116,16 @@ class TokenBuffer:
         count = min(count, self._limit)
         try:
             async with asyncio.timeout(patience_s):
-                while self._tokens < count and not self._flushes and not self._ended:
+                while self._tokens < count and not self._final(or_rest):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             return
         if self._error is not None and self._tokens < count and not self._flushes:
             raise self._error
+
+    def _final(self, or_rest: bool) -> bool:
+        return self._ended or self._flushes > 0 or (or_rest and self._resting)
 
     def take(self, count: int) -> Taken:
         """Remove and return up to `count` tokens, none from behind a flush."""
@@ -131,12 +137,9 @@ class TokenBuffer:
                 if len(tokens) == count:
                     break
                 tokens.append(item)
-                self._at_segment_end = False
-            else:
-                self._at_segment_end = True
-                if item.flush:
-                    self._flushes -= 1
-                    border = Border.FLUSH
+            elif item is SegmentMark.FLUSH:
+                self._flushes -= 1
+                border = Border.FLUSH
             self._waiting.popleft()
         self._tokens -= len(tokens)
         self._room.set()
@@ -147,4 +150,4 @@ class TokenBuffer:
             return Border.NONE
         if self._ended and self._error is None:
             return Border.TURN
-        return Border.SEGMENT if self._at_segment_end else Border.NONE
+        return Border.SEGMENT if self._resting else Border.NONE

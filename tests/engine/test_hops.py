@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.engine.acoustic.interface import CHUNK_TOKENS, LOOK_AHEAD_TOKENS
 from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.hops import LARGEST_HOP, SMALLEST_HOP, HopPlan, HopSettings
 
@@ -16,14 +17,29 @@ settings = st.builds(
 )
 
 
-@given(settings, st.lists(st.integers(1, 300), max_size=30))
-def test_hops_never_shrink_and_stay_in_bounds(chosen: HopSettings, given_away: list[int]) -> None:
+@given(settings, st.lists(st.floats(0.1, 1.0), max_size=40))
+def test_hops_stay_in_bounds_and_meet_the_chunks(
+    chosen: HopSettings, shares: list[float]
+) -> None:
     plan = HopPlan(chosen)
-    assert plan.wanted() == chosen.first_hop + 3
-    for tokens in given_away:
-        before = plan.hop
-        plan.took(tokens)
-        assert before <= plan.hop <= chosen.max_hop
+    assert plan.wanted() == chosen.first_hop + LOOK_AHEAD_TOKENS
+    given = 0
+    for number, share in enumerate([1.0, *shares]):
+        wanted = plan.wanted()
+        assert 1 <= wanted <= chosen.max_hop + (LOOK_AHEAD_TOKENS if number == 0 else 0)
+        if number and wanted >= CHUNK_TOKENS:
+            assert (given + wanted) % CHUNK_TOKENS == 0
+        given += max(1, int(wanted * share))
+        plan.took(max(1, int(wanted * share)))
+
+
+def test_the_default_schedule_recomputes_nothing_after_its_first_chunk() -> None:
+    plan = HopPlan(HopSettings())
+    hops = []
+    for _ in range(4):
+        hops.append(plan.wanted())
+        plan.took(hops[-1])
+    assert hops == [11, 14, 25, 25]
 
 
 @given(settings)
@@ -39,7 +55,7 @@ def test_two_plans_share_nothing() -> None:
     chosen = HopSettings()
     first, second = HopPlan(chosen), HopPlan(chosen)
     first.took(40)
-    assert second.hop == chosen.first_hop
+    assert second.wanted() == chosen.first_hop + LOOK_AHEAD_TOKENS
 
 
 @pytest.mark.parametrize(

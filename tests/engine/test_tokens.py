@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from antiphon.engine.tokens import Border, SegmentEnd, TokenBuffer
+from antiphon.engine.tokens import Border, SegmentMark, TokenBuffer
 
 
 class Source:
@@ -43,17 +43,17 @@ async def test_all_tokens_come_out_in_order() -> None:
 async def test_borders_say_what_follows() -> None:
     gate = asyncio.Event()
 
-    async def source() -> AsyncGenerator[int | SegmentEnd, None]:
-        for item in (1, 2, SegmentEnd(flush=False), 3, SegmentEnd(flush=True), 4):
+    async def source() -> AsyncGenerator[int | SegmentMark, None]:
+        for item in (1, 2, SegmentMark.END, SegmentMark.BEGIN, 3, SegmentMark.FLUSH, 4):
             yield item
-        yield SegmentEnd(flush=False)
+        yield SegmentMark.END
         await gate.wait()
 
     async with TokenBuffer(source()) as buffer:
         await buffer.wait_for(100)
         assert buffer.take(1) == ([1], Border.NONE)
         assert buffer.take(100) == ([2, 3], Border.FLUSH)
-        await buffer.wait_for(2, 0.01)
+        await buffer.wait_for(2, or_rest=True)
         assert buffer.take(1) == ([4], Border.SEGMENT)
         assert buffer.take(9) == ([], Border.SEGMENT)
         gate.set()
