@@ -1,0 +1,96 @@
+"""Numbers as spoken in the United States (no `and` inside a number), spelled out by `inflect`."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import inflect
+
+_engine = inflect.engine()
+
+NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+"""A number without sign, as it is written: thousands separators, decimals."""
+
+MAX_CARDINAL_DIGITS = 15
+"""Longer integers are read digit by digit: nobody follows a quintillion by ear."""
+
+_DENOMINATORS = {2: ("half", "halves"), 4: ("quarter", "quarters")}
+
+
+@lru_cache(maxsize=4096)
+def _inflected(value: int) -> tuple[str, ...]:
+    spelled = str(_engine.number_to_words(str(value), andword="", comma=""))
+    return tuple(spelled.replace("-", " ").split())
+
+
+def cardinal(value: int) -> list[str]:
+    """`1234` → one thousand two hundred thirty four."""
+    return ["minus", *_inflected(-value)] if value < 0 else list(_inflected(value))
+
+
+def ordinal(value: int) -> list[str]:
+    """`23` → twenty third."""
+    words = cardinal(value)
+    return [*words[:-1], str(_engine.ordinal(words[-1]))]
+
+
+def digits(text: str) -> list[str]:
+    """`007` → zero zero seven; anything that is not a digit is left out."""
+    return [_inflected(int(c))[0] for c in text if c.isdigit()]
+
+
+def number(text: str) -> list[str]:
+    """Read a `NUMBER`: `1,234.50` → one thousand two hundred thirty four point five zero."""
+    whole, _, fraction = text.replace(",", "").partition(".")
+    words = integer(whole) if whole else []
+    if fraction:
+        words = [*words, "point", *digits(fraction)] if words else ["point", *digits(fraction)]
+    return words
+
+
+def integer(text: str) -> list[str]:
+    """Read a run of digits: digit by digit with leading zeros or when it is too long to follow."""
+    if (len(text) > 1 and text[0] == "0") or len(text) > MAX_CARDINAL_DIGITS:
+        return digits(text)
+    return cardinal(int(text))
+
+
+def is_one(text: str) -> bool:
+    """Whether what is counted stays in the singular."""
+    return text.replace(",", "") == "1"
+
+
+def year(value: int) -> list[str]:
+    """`1905` → nineteen oh five, `2000` → two thousand, `2024` → twenty twenty four."""
+    century, rest = divmod(value, 100)
+    if not 1000 <= value <= 9999 or (century % 10 == 0 and rest < 10):
+        return cardinal(value)
+    if rest == 0:
+        return [*cardinal(century), "hundred"]
+    return [*cardinal(century), *(["oh"] if rest < 10 else []), *cardinal(rest)]
+
+
+def looks_like_year(text: str) -> bool:
+    """Whether four bare digits are read as a year (`1500 people` is fifteen hundred either way)."""
+    return re.fullmatch(r"1[1-9]\d\d|20\d\d", text) is not None
+
+
+def bare(text: str) -> list[str]:
+    """Read a `NUMBER` that counts nothing: as a year where it looks like one."""
+    return year(int(text)) if looks_like_year(text) else number(text)
+
+
+def fraction(numerator: int, denominator: int) -> list[str]:
+    """`3/4` → three quarters, `1/3` → one third, `5/17` → five seventeenths."""
+    if denominator in _DENOMINATORS:
+        single, many = _DENOMINATORS[denominator]
+        return [*cardinal(numerator), single if numerator == 1 else many]
+    below = ordinal(denominator)
+    return [*cardinal(numerator), *below[:-1], below[-1] if numerator == 1 else below[-1] + "s"]
+
+
+@lru_cache(maxsize=1024)
+def plural(noun: str) -> str:
+    """`foot` → feet."""
+    return str(_engine.plural_noun(noun))
