@@ -20,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from antiphon.engine.errors import InvalidConfiguration
+from antiphon.server.calls.config import CallsSection
 
 ENVIRONMENT_PREFIX = "ANTIPHON__"
 
@@ -145,6 +146,7 @@ class Config(_Section):
     """Voice that speaks when a request names none; None for the default model's first."""
     watermark: WatermarkSection = WatermarkSection()
     log: LogSection = LogSection()
+    calls: CallsSection = CallsSection()
 
     def resolved(self) -> dict[str, Any]:
         """Every value in JSON types, keys (secrets) replaced by asterisks."""

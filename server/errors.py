@@ -5,6 +5,7 @@ InvalidRequest (engine/errors.py)
 ├── UnspeakableCharacter  a control character or half of a surrogate pair in the text
 ├── WrongOrder            a message that has no meaning in the present state
 ├── TextTooLong           more text is waiting to be spoken than the limit allows
+├── UnknownCall           no call of that id goes on here
 └── Unauthorized          no key, or a key that is not known here
 AntiphonError
 ├── DeadlineExceeded      a limit in seconds was reached
@@ -47,6 +48,12 @@ class Unauthorized(InvalidRequest):
     """No API key, or one that is not known here."""
 
     code = "unauthorized"
+
+
+class UnknownCall(InvalidRequest):
+    """No call of that id goes on here, or it is another key's."""
+
+    code = "unknown_call"
 
 
 class DeadlineExceeded(AntiphonError):
@@ -93,6 +100,7 @@ OUTCOMES: dict[str, Outcome] = {
     "wrong_order": Outcome(409, 1008),
     "text_too_long": Outcome(413, 1009),
     "unknown_voice": Outcome(404, 1008),
+    "unknown_call": Outcome(404, 1008),
     "unsupported": Outcome(400, 1008),
     "consent_required": Outcome(403, 1008),
     "unauthorized": Outcome(401, 1008, ends_connection=True, openai_type="authentication_error"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from antiphon.engine.interface import SpeechRequest
-from antiphon.server.audio import AudioFormat
+from antiphon.server.audio import AudioFormat, OpusTuning
 
 
 class Split(StrEnum):
@@ -32,3 +32,7 @@ class TurnSettings:
     """Speech tokens of the first hop; None where the engine has no hops."""
     word_timestamps: bool = False
     split: Split = Split.NONE
+    opus_tuning: OpusTuning | None = None
+    """Opus settings that a call changes while it lasts."""
+    gain_db: float = 0.0
+    """Added to the level of what is sent."""

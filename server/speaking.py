@@ -169,7 +169,11 @@ class SpeakingTurn:
     async def _listen(self, session: SpeechSession) -> SpeechFinished:
         settings = self._settings
         encoder = make_encoder(
-            settings.format, settings.sample_rate, self._engine.capabilities.sample_rate
+            settings.format,
+            settings.sample_rate,
+            self._engine.capabilities.sample_rate,
+            opus_tuning=settings.opus_tuning,
+            gain_db=settings.gain_db,
         )
         metrics = self._resources.metrics
         async for event in session.events():

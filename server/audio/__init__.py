@@ -8,7 +8,7 @@ from antiphon.server.audio.formats import (
     parse_format,
     rates_of,
 )
-from antiphon.server.audio.opus import OpusApplication, OpusBackend
+from antiphon.server.audio.opus import OpusApplication, OpusBackend, OpusTuning
 
 __all__ = [
     "CONTENT_TYPES",
@@ -16,6 +16,7 @@ __all__ = [
     "Encoder",
     "OpusApplication",
     "OpusBackend",
+    "OpusTuning",
     "check_rate",
     "make_encoder",
     "parse_format",

@@ -22,10 +22,11 @@ from antiphon.server.audio.formats import (
     AudioFormat,
     check_rate,
 )
-from antiphon.server.audio.opus import OpusApplication, OpusBackend
+from antiphon.server.audio.opus import OpusApplication, OpusBackend, OpusTuning
 from antiphon.server.audio.plain import AlawCodec, PcmCodec, UlawCodec, WavCodec
 from antiphon.server.audio.raw_opus import RawOpusCodec
 from antiphon.server.audio.resample import Resampler
+from antiphon.server.audio.samples import amplified
 
 MESSAGE_MS = 100
 """Longest PCM or G.711 message when enough audio is there at once. Longer ones save a little
@@ -61,7 +62,14 @@ class Encoder:
             `finish` it is round(samples_in · rate / source_rate).
     """
 
-    def __init__(self, fmt: AudioFormat, rate: int, source_rate: int, codec: FrameCodec) -> None:
+    def __init__(
+        self,
+        fmt: AudioFormat,
+        rate: int,
+        source_rate: int,
+        codec: FrameCodec,
+        gain_db: float = 0.0,
+    ) -> None:
         self.format = fmt
         self.content_type = CONTENT_TYPES[fmt]
         self.rate = rate
@@ -69,6 +77,7 @@ class Encoder:
         self.samples_in = 0
         self.samples_out = 0
         self._codec = codec
+        self._gain = 10 ** (gain_db / 20)
         self._resampler = Resampler(source_rate, rate)
         self._pending = _EMPTY
         self._finished = False
@@ -97,6 +106,8 @@ class Encoder:
         for start in range(0, len(samples), self._step):
             piece = samples[start : start + self._step]
             self.samples_in += len(piece)
+            if self._gain != 1.0:
+                piece = amplified(piece, self._gain)
             messages = self._encode(self._resampler.push(piece))
             if messages:
                 yield messages
@@ -149,6 +160,8 @@ def make_encoder(
     message_ms: int = MESSAGE_MS,
     opus_backend: OpusBackend = OpusBackend.AV,
     opus_application: OpusApplication = OpusApplication.VOIP,
+    opus_tuning: OpusTuning | None = None,
+    gain_db: float = 0.0,
 ) -> Encoder:
     """Make the encoder of one turn.
 
@@ -161,6 +174,8 @@ def make_encoder(
         message_ms: longest PCM or G.711 message; equal to `frame_ms` for messages of one length.
         opus_backend: binding of libopus for `opus_raw`.
         opus_application: libopus mode for `opus_raw`.
+        opus_tuning: settings of `opus_raw` that may change while the turn is spoken.
+        gain_db: added to the level; peaks are rounded off.
 
     Raises:
         InvalidRequest: the format does not exist at `rate` (`field` is `sample_rate`), or the bit
@@ -176,6 +191,8 @@ def make_encoder(
         )
     codec: FrameCodec
     frame, join = rate * frame_ms // 1000, max(1, message_ms // frame_ms)
+    if bitrate is None and opus_tuning is not None:
+        bitrate = opus_tuning.bitrate
     bits = bitrate if bitrate is not None else DEFAULT_BITRATES.get(fmt)
     match fmt:
         case AudioFormat.PCM:
@@ -194,7 +211,8 @@ def make_encoder(
                 frame_ms=frame_ms,
                 backend=opus_backend,
                 application=opus_application,
+                tuning=opus_tuning,
             )
         case AudioFormat.OPUS | AudioFormat.MP3 | AudioFormat.FLAC | AudioFormat.AAC:
             codec = ContainerCodec(fmt, rate, bitrate=bits)
-    return Encoder(fmt, rate, source_rate, codec)
+    return Encoder(fmt, rate, source_rate, codec, gain_db)

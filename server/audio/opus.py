@@ -9,6 +9,7 @@ event loop stays below a millisecond.
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Protocol
@@ -40,6 +41,16 @@ class OpusApplication(StrEnum):
     """2.5 ms inside the codec, no error correction, worse at low bit rates."""
 
 
+@dataclass(slots=True)
+class OpusTuning:
+    """What a running stream of packets may be told to change; read before each frame."""
+
+    bitrate: int | None = None
+    loss_percent: int = 0
+    """Packets that the listener loses; above 0 each packet carries a poor copy of the one before,
+    from which a decoder fills a hole (in-band error correction)."""
+
+
 class OpusEncoder(Protocol):
     """Frames of equal length in, one packet out for each, and the codec's delay at the end."""
 
@@ -48,6 +59,9 @@ class OpusEncoder(Protocol):
 
     def encode(self, frame: FloatSamples) -> list[bytes]:
         """Encode one frame of 2.5 to 60 ms, always of the same length."""
+
+    def expect_loss(self, percent: int) -> None:
+        """Turn in-band error correction on (above 0) or off, from the next frame on."""
 
     def finish(self) -> list[bytes]:
         """Push the codec's delay out with silence."""
@@ -66,17 +80,25 @@ class AvOpusEncoder:
         packet_loss_percent: int = 0,
     ) -> None:
         self.rate = rate
+        self._bitrate = bitrate
+        self._frame_ms = frame_ms
+        self._application = application
+        self._last: FloatSamples | None = None
+        self._open(packet_loss_percent)
+
+    def _open(self, packet_loss_percent: int) -> None:
+        rate = self.rate
         self._pts = 0
         codec = av.CodecContext.create("libopus", "w")
         assert isinstance(codec, av.AudioCodecContext)
         codec.sample_rate = rate
         codec.layout = "mono"
         codec.format = "flt"
-        codec.bit_rate = bitrate
+        codec.bit_rate = self._bitrate
         codec.time_base = Fraction(1, rate)
         codec.options = {
-            "application": application.value,
-            "frame_duration": str(frame_ms),
+            "application": self._application.value,
+            "frame_duration": str(self._frame_ms),
             "compression_level": str(COMPLEXITY),
             "fec": "1" if packet_loss_percent else "0",
             "packet_loss": str(packet_loss_percent),
@@ -97,7 +119,19 @@ class AvOpusEncoder:
         audio.sample_rate = self.rate
         audio.pts = self._pts
         self._pts += len(frame)
+        self._last = frame
         return [bytes(packet) for packet in self._codec.encode(audio)]
+
+    def expect_loss(self, percent: int) -> None:
+        """Go on with a new encoder, since libav takes this setting only when one is opened.
+
+        It hears the last frame first, so that the samples delayed inside the codec are the same
+        in both and the listener hears no seam.
+        """
+        last = self._last
+        self._open(percent)
+        if last is not None:
+            self.encode(last)
 
     def finish(self) -> list[bytes]:
         """Return the last packet, which holds the codec's delay."""
@@ -129,10 +163,10 @@ class OpuslibEncoder:
         for request, value in (
             (ctl.set_bitrate, bitrate),
             (ctl.set_complexity, COMPLEXITY),
-            (ctl.set_inband_fec, int(packet_loss_percent > 0)),
-            (ctl.set_packet_loss_perc, packet_loss_percent),
         ):
             self._api.encoder_ctl(self._state, request, value)
+        self._ctl = ctl
+        self.expect_loss(packet_loss_percent)
         self.lookahead_samples = int(self._api.encoder_ctl(self._state, ctl.get_lookahead))
         self._frame_samples = rate * frame_ms // 1000
         self._used = False
@@ -142,6 +176,11 @@ class OpuslibEncoder:
         self._used = True
         data = np.ascontiguousarray(frame, dtype=np.float32).tobytes()
         return [self._api.encode_float(self._state, data, len(frame), _MAX_PACKET_BYTES)]
+
+    def expect_loss(self, percent: int) -> None:
+        """Change the running encoder."""
+        self._api.encoder_ctl(self._state, self._ctl.set_inband_fec, int(percent > 0))
+        self._api.encoder_ctl(self._state, self._ctl.set_packet_loss_perc, percent)
 
     def finish(self) -> list[bytes]:
         """Return the last packet, which holds the codec's delay."""

@@ -10,6 +10,20 @@ from antiphon.engine.watermark.marked import FloatSamples
 Int16Samples = NDArray[np.int16]
 
 
+_KNEE = 0.8
+"""Where the rounding of amplified peaks begins: 1.9 dB below full scale."""
+
+
+def amplified(samples: FloatSamples, gain: float) -> FloatSamples:
+    """Multiply by `gain`; what would pass the knee is bent smoothly to stay below full scale."""
+    louder = samples * np.float32(gain)
+    size = np.abs(louder)
+    room = np.float32(1.0 - _KNEE)
+    bent = _KNEE + room * np.tanh((size - _KNEE) / room)
+    out: FloatSamples = np.where(size > _KNEE, np.copysign(bent, louder), louder)
+    return out.astype(np.float32, copy=False)
+
+
 def to_int16(samples: FloatSamples) -> Int16Samples:
     """Round float samples in [-1, 1] to 16 bit; what lies outside is clipped."""
     rounded: Int16Samples = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)

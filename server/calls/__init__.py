@@ -1,0 +1,1 @@
+"""Calls: a listener whose clock is ours, whatever brings the sound to them."""

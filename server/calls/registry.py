@@ -1,0 +1,118 @@
+"""The calls of a server: limits, who may see them, and how they begin and end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from starlette.datastructures import Headers
+
+from antiphon.engine.errors import Overloaded
+from antiphon.server.admission import Admission
+from antiphon.server.auth import offered_keys
+from antiphon.server.calls.call import Call, CallSpec
+from antiphon.server.config import Config, Limits
+from antiphon.server.errors import UnknownCall
+from antiphon.server.house import House
+
+_log = structlog.get_logger("antiphon.calls")
+
+
+class Calls:
+    """Opens, lists and ends calls."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.config = house.config.calls
+        self._limits = _limits(house.config)
+        self._admission = Admission(
+            self.config.max_calls, house.config.server.limits.retry_after_s, "calls"
+        )
+        self._calls: dict[str, Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @asynccontextmanager
+    async def open(self, spec: CallSpec) -> AsyncIterator[Call]:
+        """A call for as long as the block lasts; it begins with the greeting, if there is one.
+
+        Raises:
+            NotReady, Overloaded: no more calls now.
+            UnknownVoice, UnsupportedFeature: it was asked for a voice that is not here.
+        """
+        self.house.check_open()
+        self._check_owner(spec.owner)
+        self.house.engines.resolve(spec.wanted)
+        slot = self._admission.acquire()
+        call: Call | None = None
+        log = _log.bind(peer=spec.peer)
+        try:
+            call = Call(self.house, spec, self._limits)
+            self._calls[call.id] = call
+            log = log.bind(call=call.id)
+            log.info("call_began")
+            with self.house.conversing(call.conversation):
+                await call.configure()
+                if self.config.greeting:
+                    await call.say(self.config.greeting)
+                yield call
+        finally:
+            if call is not None:
+                self._calls.pop(call.id, None)
+                await call.close()
+                log.info("call_ended", reason=call.end_reason)
+            slot.release()
+
+    def find(self, call_id: str, owner: str = "") -> Call:
+        """A call of this owner.
+
+        Raises:
+            UnknownCall: the same for one that is another's and one that never was.
+        """
+        call = self._calls.get(call_id)
+        if call is None or (owner and call.spec.owner and call.spec.owner != owner):
+            raise UnknownCall("No such call goes on here.", field="id")
+        return call
+
+    def listing(self, owner: str = "") -> list[dict[str, Any]]:
+        """The calls of an owner (or all that are nobody's), oldest first."""
+        return [
+            call.describe()
+            for call in self._calls.values()
+            if not owner or call.spec.owner in ("", owner)
+        ]
+
+    def _check_owner(self, owner: str) -> None:
+        most = self.config.max_calls_per_key
+        if owner and sum(call.spec.owner == owner for call in self._calls.values()) >= most:
+            raise Overloaded(
+                f"This key has {most} calls already.",
+                retry_after_s=self.house.config.server.limits.retry_after_s,
+                limit=most,
+            )
+
+
+def owner_of(
+    house: House, headers: Headers, query_string: bytes, subprotocols: Sequence[str] = ()
+) -> str:
+    """Whose call it is: a digest of the caller's key, "" where no keys are configured."""
+    if house.keys.is_open:
+        return ""
+    key = next(iter(offered_keys(headers, query_string, subprotocols)), "")
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _limits(config: Config) -> Limits:
+    """A call has one mouth, so one context; and it may be silent for long."""
+    calls = config.calls
+    return config.server.limits.model_copy(
+        update={
+            "max_contexts": 1,
+            "idle_s": calls.idle_s,
+            "connection_s": calls.call_s,
+        }
+    )
