@@ -28,6 +28,8 @@ class AcousticSettings:
     solver: Literal["euler", "midpoint"] = "euler"
     left_context_chunks: int | None = None
     """Finished 25-token chunks that a new one may attend to besides the prompt; None for all."""
+    lead_s: float | None = None
+    """Calls: compute at most this far ahead of the listener. None: as capacity allows."""
 
 
 @dataclass(frozen=True, slots=True)
