@@ -103,19 +103,17 @@ class ToneSession:
         buffered = ""
         async for item in self._text:
             if isinstance(item, Flush):
-                words, rest = _WORD.finditer(buffered), ""
+                whole, rest = buffered, ""
             else:
-                buffered += item
                 # A word is known to be whole once something follows it.
-                cut = len(buffered) - len(buffered.lstrip()) if not buffered.strip() else None
-                end = cut if cut is not None else _last_space(buffered)
-                words, rest = _WORD.finditer(buffered[:end]), buffered[end:]
-            async for event in self._speak(words, buffered[: len(buffered) - len(rest)]):
+                buffered += item
+                whole, rest = buffered[: _last_space(buffered)], buffered[_last_space(buffered) :]
+            async for event in self._speak(whole):
                 yield event
             buffered = rest
             if self._cancelled.is_set():
                 break
-        async for event in self._speak(_WORD.finditer(buffered), buffered):
+        async for event in self._speak(buffered):
             yield event
         if self._cancelled.is_set():
             yield SpeechFinished(FinishReason.CANCELLED, self._samples)
@@ -127,11 +125,9 @@ class ToneSession:
         reason = FinishReason.STOP if self._samples else FinishReason.EMPTY
         yield SpeechFinished(reason, self._samples, self._samples // 960)
 
-    async def _speak(
-        self, words: AsyncIterator[re.Match[str]] | object, text: str
-    ) -> AsyncIterator[SpeechEvent]:
+    async def _speak(self, text: str) -> AsyncIterator[SpeechEvent]:
         start = self._characters
-        for match in words:  # type: ignore[attr-defined]
+        for match in _WORD.finditer(text):
             if self._cancelled.is_set():
                 return
             began = time.monotonic()
