@@ -65,11 +65,19 @@ def read_rest(view: View) -> Reading:
         return Reading(spell_signs(core))
     if core[0] in "#@" and len(core) > 1:
         first = {"#": "number" if core[1].isdigit() else "hashtag", "@": "at"}[core[0]]
-        return Reading([first, *_read_pieces(core[1:])])
-    return Reading(_read_pieces(core))
+        return Reading([first, *_read_pieces(core[1:], view.latin_only)])
+    return Reading(_read_pieces(core, view.latin_only))
 
 
-def _read_pieces(core: str) -> list[str | Word]:
+def read_as_written(view: View) -> Reading:
+    """Leave a core as it is, for languages whose numbers and abbreviations are not read here."""
+    core = view.token.core
+    if OVERRIDE.fullmatch(core):
+        return Reading([Word(core, parse_override(core))])
+    return Reading([Word(core)])
+
+
+def _read_pieces(core: str, latin_only: bool) -> list[str | Word]:
     words: list[str | Word] = []
     pieces = list(_PIECE.finditer(core))
     arithmetic = any(p["sign"] and p.group() in "+=*×÷<>" for p in pieces)
@@ -81,14 +89,17 @@ def _read_pieces(core: str) -> list[str | Word]:
         elif piece["number"]:
             words += numbers.bare(piece.group())
         elif piece["word"]:
-            words += _read_word(piece.group(), previous, following)
+            words += _read_word(piece.group(), previous, following, latin_only)
         else:
             _read_sign(piece.group(), previous, following, arithmetic, words)
     return words
 
 
 def _read_word(
-    text: str, previous: re.Match[str] | None, following: re.Match[str] | None
+    text: str,
+    previous: re.Match[str] | None,
+    following: re.Match[str] | None,
+    latin_only: bool,
 ) -> list[str | Word]:
     text = text.rstrip("'")
     if text == "x" and previous and following and previous["number"] and following["number"]:
@@ -97,7 +108,7 @@ def _read_word(
     if text in ("a", "A") and beside_digit:
         return [LETTER_A]
     words: list[str | Word] = []
-    for word in romanise(text):
+    for word in romanise(text) if latin_only else [text]:
         words += [
             word[start : start + MAX_WORD_LETTERS]
             for start in range(0, len(word), MAX_WORD_LETTERS)

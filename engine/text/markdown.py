@@ -61,7 +61,7 @@ class MarkdownReader:
     """Chunks in, at least one token or pause out for each. Holds what spans chunks."""
 
     def __init__(self, tags: frozenset[str] = frozenset()) -> None:
-        self._tags = tags
+        self._tags = _alternatives(tags)
         self._in_target = False
         self._in_title = False
         self._after_line_mark = False
@@ -107,10 +107,17 @@ class MarkdownReader:
         return None
 
     def _read_inline(self, text: str, chunk: Chunk) -> list[Token | Pause]:
+        items: list[Token | Pause] = []
+        rest = 0
+        for tag in self._tags.finditer(text) if self._tags else ():
+            items += self._read_words(text[rest : tag.start()], chunk)
+            items.append(Token("", tag.group(), "", chunk.end))
+            rest = tag.end()
+        return [*items, *self._read_words(text[rest:], chunk)]
+
+    def _read_words(self, text: str, chunk: Chunk) -> list[Token | Pause]:
         text = self._drop_targets(text, chunk)
         text = clean(_TAG.sub("", _FOOTNOTE.sub("", text)))
-        if text in self._tags:
-            return [Token("", text, "", chunk.end)]
         text = _EMPHASIS.sub("", text)
         cells = text.split("|") if "|" in text and "||" not in text else [text]
         items: list[Token | Pause] = []
@@ -149,6 +156,10 @@ class MarkdownReader:
             return ""
         self._in_target = False
         return text[end + 1 :]
+
+
+def _alternatives(tags: frozenset[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(re.escape(tag) for tag in sorted(tags))) if tags else None
 
 
 def _closing(text: str, opening: int) -> int:

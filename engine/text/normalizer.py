@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 
 from antiphon.engine.text.abbreviations import read_abbreviation, read_roman
 from antiphon.engine.text.addresses import read_address, read_phone
 from antiphon.engine.text.chunks import MAX_CHUNK_CHARACTERS, Chunk, Chunker, LineBreak
 from antiphon.engine.text.dates import read_date, read_time
-from antiphon.engine.text.generic import read_lone_sign, read_rest
+from antiphon.engine.text.generic import read_as_written, read_lone_sign, read_rest
 from antiphon.engine.text.markdown import MarkdownReader, Token, mark_of
 from antiphon.engine.text.quantities import read_fraction, read_quantity
 from antiphon.engine.text.view import Item, NeedMore, Reading, View
@@ -29,7 +30,8 @@ MAX_HELD_CHARACTERS = (LOOK_AHEAD_TOKENS + 1) * MAX_CHUNK_CHARACTERS
 _CONTEXT_TOKENS = 4
 _MARKS = ".,!?;:"
 
-_READERS: tuple[Callable[[View], Reading | None], ...] = (
+_Reader = Callable[[View], Reading | None]
+_ENGLISH: tuple[_Reader, ...] = (
     read_lone_sign,
     read_abbreviation,
     read_date,
@@ -43,17 +45,35 @@ _READERS: tuple[Callable[[View], Reading | None], ...] = (
 )
 """In order of trust: the first that knows a token reads it. The last reads anything."""
 
+_AS_WRITTEN: tuple[_Reader, ...] = (read_as_written,)
+
+
+class Spelling(Enum):
+    """What is done to numbers, abbreviations and other scripts."""
+
+    ENGLISH = "english"
+    """All in English words and Latin letters: English has no reading for other scripts, so they are
+    transliterated rather than dropped."""
+    ENGLISH_MIXED = "english_mixed"
+    """Numbers and abbreviations in English words; other scripts are left to a model that reads
+    them."""
+    AS_WRITTEN = "as_written"
+    """Only Markdown, emoji and marks are dealt with."""
+
 
 class StreamingNormalizer:
     """One turn of text. Pure: no I/O, no clock.
 
     `tags` are written forms that pass through as words (`[laughter]`), for models that know them.
 
-    Letters of other scripts are transliterated to Latin ones, since English has no reading for
-    them. In fenced code the words are spoken, the fences are not. Ordered lists keep their numbers.
+    In fenced code the words are spoken, the fences are not. Ordered lists keep their numbers.
     """
 
-    def __init__(self, tags: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, tags: frozenset[str] = frozenset(), spelling: Spelling = Spelling.ENGLISH
+    ) -> None:
+        self._readers = _AS_WRITTEN if spelling is Spelling.AS_WRITTEN else _ENGLISH
+        self._latin_only = spelling is Spelling.ENGLISH
         self._chunker = Chunker()
         self._markdown = MarkdownReader(tags)
         self._tags = tags
@@ -122,8 +142,9 @@ class StreamingNormalizer:
             final=flushing or self._chunker.at_line_end,
             opaque=self._markdown.swallowing or self._chunker.continues_cut,
             before=tuple(self._before),
+            latin_only=self._latin_only,
         )
-        for reader in _READERS:
+        for reader in self._readers:
             reading = reader(view)
             if reading is not None:
                 return reading

@@ -48,6 +48,8 @@ class View:
     """The open chunk may yet disappear (it is part of a link target)."""
     before: Sequence[str]
     """Cores of the last tokens of the same line, newest last."""
+    latin_only: bool = True
+    """Whether other scripts are transliterated."""
 
     @property
     def token(self) -> Token:

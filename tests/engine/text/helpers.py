@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -50,4 +51,6 @@ TEXTS = st.one_of(
         lambda parts: "".join(a + b for a, b in parts)
     ),
 )
+SPEAKABLE = TEXTS.map(lambda text: re.sub(r"[\x00-\x1f\x7f-\x9f]", "", text))
+"""Texts that `validate_text` lets pass."""
 CUTS = st.lists(st.integers(0, 400), max_size=12)
