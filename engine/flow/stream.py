@@ -80,6 +80,8 @@ class ChunkSolution:
     seen: int
     """Keys in those pages, its own frames included."""
     own: CachedChunk
+    context: tuple[CachedChunk, ...]
+    """Keeps the pages that are seen from being given away."""
     base: Tensor
     rotation: Tensor
     modulations: Modulations
@@ -191,6 +193,7 @@ class FlowStreamer:
                 table=torch.stack(pages, dim=-1).to(self._device),
                 seen=len(state.context) * self.pool.frames + last - first,
                 own=own,
+                context=state.context,
                 base=self._base(state, start, stop),
                 rotation=self.dit.rotation(first, last - first),
                 modulations=self.modulations(plan),

@@ -1,0 +1,149 @@
+"""The streamed flow against an uncached run of the same hops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.engine.errors import Overloaded
+from antiphon.engine.flow.flow_matching import plan_solver
+from antiphon.engine.flow.step import solve, solve_step
+from antiphon.engine.flow.stream import ChunkSolution
+from tests import golden
+from tests.engine.acoustic import models
+
+EXACT = 1e-4
+MIDPOINT = plan_solver("midpoint", 2, 0.7)
+UNGUIDED = plan_solver("euler", 3, 0.0)
+
+
+@pytest.mark.parametrize("sizes", [(52, 50, 28), (130,), (27, 25, 78), (1, 2, 1, 126)])
+def test_hops_give_the_golden_reference(sizes: tuple[int, ...]) -> None:
+    streamer = models.streamer()
+    tokens = golden.array(3, "flow", "tokens")[0].tolist()
+    reference = golden.array(3, "flow", "streaming_final_reference.mel")[0].t()
+    state = streamer.start(models.voice_of(models.prompt(), streamer), models.PLAN)
+    mel = torch.zeros(260, 80)
+    given_tokens = 0
+    for size in sizes:
+        hop = tokens[given_tokens : given_tokens + size]
+        given_tokens += size
+        state, pieces = models.hop(streamer, state, hop, final=given_tokens == 130)
+        for first, piece in pieces:
+            mel[first : first + len(piece)] = piece
+    assert (mel - reference).abs().max() <= EXACT
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    prompt=st.sampled_from([0, 10, 28, 53]),
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    plan=st.sampled_from([UNGUIDED, MIDPOINT]),
+    seed=st.integers(0, 1000),
+)
+def test_each_hop_equals_an_uncached_run(
+    prompt: int, sizes: list[int], plan: object, seed: int
+) -> None:
+    streamer = models.streamer(64)
+    acoustic = models.prompt(prompt)
+    assert plan in (UNGUIDED, MIDPOINT)
+    used = MIDPOINT if plan == MIDPOINT else UNGUIDED
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 6561, (sum(sizes),), generator=generator).tolist()
+    state = streamer.start(models.voice_of(acoustic, streamer), used)
+    upto = 0
+    for number, size in enumerate(sizes):
+        final = number == len(sizes) - 1
+        hop = tokens[upto : upto + size]
+        upto += size
+        state, pieces = models.hop(streamer, state, hop, final=final)
+        available = upto if final else upto - 3
+        if available <= 0 or not pieces:
+            continue
+        reference = models.whole(acoustic, tokens[:upto], used, final=final)
+        for first, mel in pieces:
+            if len(mel):
+                assert (mel - reference[first : first + len(mel)]).abs().max() <= EXACT
+        first, mel = pieces[-1]
+        assert first + len(mel) == 2 * available
+
+
+def test_a_copied_state_goes_on_by_itself() -> None:
+    streamer = models.streamer()
+    state = streamer.start(models.voice_of(models.prompt(28), streamer), UNGUIDED)
+    state, _ = models.hop(streamer, state, list(range(40)), final=False)
+    copy = state
+    _, one = models.hop(streamer, state, [5] * 30, final=True)
+    _, other = models.hop(streamer, copy, [9] * 30, final=True)
+    _, again = models.hop(streamer, copy, [5] * 30, final=True)
+    assert not torch.equal(one[-1][1], other[-1][1])
+    assert torch.equal(one[-1][1], again[-1][1])
+
+
+def test_pages_return_when_the_state_is_dropped() -> None:
+    streamer = models.streamer()
+    state = streamer.start(models.voice_of(models.prompt(53), streamer), UNGUIDED)
+    state, _ = models.hop(streamer, state, list(range(60)), final=False)
+    chunks = streamer.pool.used_bytes // (streamer.pool.page_bytes * 3)
+    assert chunks == 4
+    assert state.nbytes == state.tails.nbytes + streamer.pool.used_bytes
+    del state
+    assert streamer.pool.used_bytes == 0
+
+
+def test_left_context_bounds_memory_and_keeps_the_prompt() -> None:
+    streamer = models.streamer()
+    state = streamer.start(models.voice_of(models.prompt(53), streamer), UNGUIDED)
+    used = []
+    for start in range(0, 500, 50):
+        hop = list(range(start, start + 50))
+        state, _ = models.hop(streamer, state, hop, final=False, left_context=2)
+        used.append(streamer.pool.used_bytes)
+    assert used[-1] == used[3]
+    assert len(state.context) == 3 + 2
+    assert len(state.tokens) <= 25 + 3 + 2
+
+
+def test_a_full_pool_refuses_and_loses_nothing() -> None:
+    streamer = models.streamer(1)
+    state = streamer.start(models.voice_of(models.prompt(28), streamer), models.PLAN)
+    with pytest.raises(Overloaded) as refused:
+        models.hop(streamer, state, list(range(600)), final=True)
+    assert refused.value.limit is not None
+    del state, refused
+    assert streamer.pool.used_bytes == 0
+
+
+def _solution(tokens: int, prompt: int, plan: object, advance: int) -> ChunkSolution:
+    state = _STREAMER.start(
+        models.voice_of(models.prompt(prompt), _STREAMER),
+        {"guided": models.PLAN, "plain": UNGUIDED, "midpoint": MIDPOINT}[str(plan)],
+    )
+    state, _ = models.hop(_STREAMER, state, list(range(tokens)), final=False)
+    solution = _STREAMER.next_solution(state, final=True)
+    assert solution is not None
+    for _ in range(advance):
+        solve_step(_STREAMER, [solution])
+    return solution
+
+
+_STREAMER = models.streamer()
+
+
+def test_rows_at_other_steps_lengths_voices_and_guidance_do_not_matter() -> None:
+    cases = [
+        (5, 28, "guided", 0),
+        (31, 0, "guided", 3),
+        (12, 53, "plain", 1),
+        (60, 10, "midpoint", 2),
+    ]
+    alone = [_solution(*case) for case in cases]
+    for solution in alone:
+        solve(_STREAMER, solution)
+    batch = [_solution(*case) for case in cases]
+    while any(not solution.done for solution in batch):
+        solve_step(_STREAMER, [solution for solution in batch if not solution.done])
+    for one, many in zip(alone, batch, strict=True):
+        assert (one.x - many.x).abs().max() <= EXACT
