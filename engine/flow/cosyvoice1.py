@@ -113,15 +113,17 @@ class RegulatedFlow(nn.Module):
         result: Tensor = self.encoder_proj(encoded)
         return result
 
-    def plan_mel(self, tokens: Tensor, prompt_tokens: Tensor, prompt_frames: int) -> Tensor:
-        """Return mu of prompt and speech, (1, frames, mel)."""
+    def plan_mel(
+        self, tokens: Tensor, prompt_tokens: Tensor, prompt_frames: int, frames: int
+    ) -> Tensor:
+        """Return mu of prompt and speech, (1, prompt_frames + frames, mel)."""
         encoded = self.encode(torch.cat([prompt_tokens, tokens], dim=1))
         prompt = prompt_tokens.shape[1]
         planned: Tensor = self.length_regulator(
             encoded[:, :prompt],
             encoded[:, prompt:],
             prompt_frames,
-            self.frames(tokens.shape[1]),
+            frames,
             self.frames(EDGE_TOKENS),
         )
         return planned
@@ -134,22 +136,23 @@ class RegulatedFlow(nn.Module):
         prompt_mel: Tensor,
         embedding: Tensor,
         plan: SolverPlan,
-        generator: torch.Generator,
+        noise: Tensor,
         before: Continuation | None = None,
     ) -> tuple[Tensor, Continuation]:
         """Solve one window of speech, the whole of it or what follows another.
 
-        Takes (1, n) and (1, p) ids, (1, frames, mel) and (1, 192). `generator` draws the noise.
+        Takes (1, n) and (1, p) ids, (1, prompt_frames, mel), (1, 192) and the noise of prompt and
+        window, (1, prompt_frames + frames, mel), whose length says how many frames the tokens get.
         Returns (1, frames, mel) of the window alone.
         """
         prompt_frames = prompt_mel.shape[1]
-        mu = self.plan_mel(tokens, prompt_tokens, prompt_frames)
-        noise = torch.randn(mu.transpose(1, 2).shape, generator=generator).transpose(1, 2).to(mu)
+        frames = noise.shape[1] - prompt_frames
+        mu = self.plan_mel(tokens, prompt_tokens, prompt_frames, frames)
         if before is not None:
-            shared = before.mu.shape[1]
-            # A last window shorter than the overlap has no more frames to share.
-            noise = torch.cat([before.noise, noise[:, shared:]], dim=1)[:, : mu.shape[1]]
-            mu = torch.cat([before.mu, mu[:, shared:]], dim=1)[:, : mu.shape[1]]
+            # A last window shorter than the overlap shares all of its frames.
+            shared = min(before.mu.shape[1], mu.shape[1])
+            noise = torch.cat([before.noise[:, :shared], noise[:, shared:]], dim=1)
+            mu = torch.cat([before.mu[:, :shared], mu[:, shared:]], dim=1)
         cond = torch.zeros_like(mu)
         cond[:, :prompt_frames] = prompt_mel
         mel = self.decoder.solve(noise, mu, self.speaker(embedding), cond, plan, chunked=False)

@@ -18,9 +18,59 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from antiphon.engine.checkpoint.unet_config import UNetConfig
-from antiphon.engine.flow.conformer import chunk_mask
+from antiphon.engine.flow.conformer import KeyValues, chunk_mask
 
 TIME_SCALE = 1000.0
+
+
+class Memory:
+    """What finished frames left behind in each layer, in the order in which layers ask for it.
+
+    Tails are the last inputs of each causal convolution, keys and values those of each attention.
+    `previous` is what an earlier run collected; None where the speech starts.
+    """
+
+    def __init__(self, previous: Memory | None = None) -> None:
+        self._tails_before = previous.tails if previous else None
+        self._seen_before = previous.seen if previous else None
+        self.tails: list[Tensor] = []
+        self.seen: list[KeyValues] = []
+
+    def join(self, x: Tensor, length: int) -> Tensor:
+        """Put a convolution's tail, `length` frames, before (batch, channels, frames)."""
+        if self._tails_before is None:
+            joined = functional.pad(x, (length, 0))
+        else:
+            joined = torch.cat([self._tails_before[len(self.tails)], x], dim=-1)
+        self.tails.append(joined[..., -length:])
+        return joined
+
+    def recall(self, keys: Tensor, values: Tensor) -> KeyValues:
+        """Put the keys and values of finished frames before (batch, heads, frames, dim)."""
+        if self._seen_before is not None:
+            before = self._seen_before[len(self.seen)]
+            keys = torch.cat([before.keys, keys], dim=2)
+            values = torch.cat([before.values, values], dim=2)
+        self.seen.append(KeyValues(keys, values))
+        return self.seen[-1]
+
+    def keep(self, first: int, last: int) -> None:
+        """Forget frames but the `first` and the `last` ones of every attention's memory."""
+        for index, seen in enumerate(self.seen):
+            drop = seen.keys.shape[2] - first - last
+            if drop > 0:
+                self.seen[index] = KeyValues(
+                    *(
+                        torch.cat([part[:, :, :first], part[:, :, first + drop :]], dim=2)
+                        for part in (seen.keys, seen.values)
+                    )
+                )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        seen = sum(pair.keys.nbytes + pair.values.nbytes for pair in self.seen)
+        return seen + sum(tail.nbytes for tail in self.tails)
 
 
 class TimeMLP(nn.Module):
@@ -45,9 +95,16 @@ class TimeMLP(nn.Module):
 class CausalConv(nn.Conv1d):
     """Convolution over the past alone."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, channels, frames) to as many frames."""
-        return super().forward(functional.pad(x, (self.kernel_size[0] - 1, 0)))
+    def advance(self, x: Tensor, memory: Memory) -> Tensor:
+        """Map (batch, channels, frames), which follow the memory's, to as many frames."""
+        return cast(Tensor, self(memory.join(x, self.kernel_size[0] - 1)))
+
+
+def _convolve(layer: nn.Module, x: Tensor, memory: Memory) -> Tensor:
+    """Run a causal convolution after its tail, any other layer as it is."""
+    if isinstance(layer, CausalConv):
+        return layer.advance(x, memory)
+    return cast(Tensor, layer(x))
 
 
 class _Transpose(nn.Module):
@@ -76,10 +133,13 @@ class Block(nn.Module):
         else:
             self.block = nn.Sequential(convolution, nn.GroupNorm(8, out), nn.Mish())
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Map (batch, channels, frames) to (batch, out, frames)."""
-        result: Tensor = self.block(x)
-        return result
+        first, *others = self.block.children()
+        x = _convolve(first, x, memory)
+        for layer in others:
+            x = layer(x)
+        return x
 
 
 class ResnetBlock(nn.Module):
@@ -92,10 +152,10 @@ class ResnetBlock(nn.Module):
         self.block2 = Block(out, out, causal)
         self.res_conv = nn.Conv1d(channels, out, 1)
 
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time: Tensor, memory: Memory) -> Tensor:
         """Map (batch, channels, frames) to (batch, out, frames)."""
-        hidden = self.block1(x) + self.mlp(time)[..., None]
-        result: Tensor = self.block2(hidden) + self.res_conv(x)
+        hidden = self.block1(x, memory) + self.mlp(time)[..., None]
+        result: Tensor = self.block2(hidden, memory) + self.res_conv(x)
         return result
 
 
@@ -111,13 +171,16 @@ class Attention(nn.Module):
         self.to_v = nn.Linear(dim, inner, bias=False)
         self.to_out = nn.ModuleList([nn.Linear(inner, dim)])
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, memory: Memory) -> Tensor:
         """Map (batch, frames, dim); `mask` is True where a frame (row) may see one (column)."""
         query, key, value = (
             layer(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for layer in (self.to_q, self.to_k, self.to_v)
         )
-        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        past = memory.recall(key, value)
+        seen = functional.scaled_dot_product_attention(
+            query, past.keys, past.values, attn_mask=mask
+        )
         result: Tensor = self.to_out[0](seen.transpose(1, 2).flatten(2))
         return result
 
@@ -158,9 +221,9 @@ class TransformerBlock(nn.Module):
         self.norm3 = nn.LayerNorm(dim)
         self.ff = FeedForward(dim)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, memory: Memory) -> Tensor:
         """Map (batch, frames, dim) to the same shape."""
-        x = x + self.attn1(self.norm1(x), mask)
+        x = x + self.attn1(self.norm1(x), mask, memory)
         result: Tensor = x + self.ff(self.norm3(x))
         return result
 
@@ -220,17 +283,16 @@ class Stage(nn.ModuleList):
         """The transformer blocks."""
         return [cast(TransformerBlock, block) for block in cast(nn.ModuleList, self[1])]
 
-    def forward(self, hidden: Tensor, time: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, time: Tensor, mask: Tensor | None, memory: Memory) -> Tensor:
         """Map (batch, channels, frames) to (batch, out, frames), at the same rate."""
-        frames = cast(Tensor, self.resnet(hidden, time)).transpose(1, 2)
+        frames = cast(Tensor, self.resnet(hidden, time, memory)).transpose(1, 2)
         for block in self.transformers:
-            frames = cast(Tensor, block(frames, mask))
+            frames = cast(Tensor, block(frames, mask, memory))
         return frames.transpose(1, 2)
 
-    def resize(self, hidden: Tensor) -> Tensor:
+    def resize(self, hidden: Tensor, memory: Memory) -> Tensor:
         """Halve or double the frame rate, or convolve where there is nothing to change."""
-        result: Tensor = self[2](hidden)
-        return result
+        return _convolve(self[2], hidden, memory)
 
 
 class UNet(nn.Module):
@@ -242,12 +304,11 @@ class UNet(nn.Module):
         widths = config.channels
         self.time_mlp = TimeMLP(config.in_channels, 4 * widths[0])
         channels = config.in_channels
+        innermost, outermost = len(widths) - 1, 0
         down = []
-        for index, width in enumerate(widths):
-            innermost = index == len(widths) - 1
-            resize: nn.Module = (
-                _convolution(width, width, config.causal) if innermost else Downsample(width)
-            )
+        for level, width in enumerate(widths):
+            same_rate = level == innermost
+            resize = _convolution(width, width, config.causal) if same_rate else Downsample(width)
             down.append(Stage(config, channels, width, resize))
             channels = width
         self.down_blocks = nn.ModuleList(down)
@@ -255,10 +316,11 @@ class UNet(nn.Module):
             [Stage(config, channels, channels, None) for _ in range(config.num_mid_blocks)]
         )
         up = []
-        for index, width in enumerate(reversed(widths)):
-            outermost = index == len(widths) - 1
-            resize = _convolution(width, width, config.causal) if outermost else Upsample(width)
-            up.append(Stage(config, channels + width, width, resize))
+        for level in range(innermost, outermost - 1, -1):
+            width = widths[level]
+            same_rate = level == outermost
+            widen = _convolution(width, width, config.causal) if same_rate else Upsample(width)
+            up.append(Stage(config, channels + width, width, widen))
             channels = width
         self.up_blocks = nn.ModuleList(up)
         self.final_block = Block(channels, channels, config.causal)
@@ -273,12 +335,15 @@ class UNet(nn.Module):
         cond: Tensor,
         *,
         chunked: bool = False,
+        memory: Memory | None = None,
     ) -> Tensor:
         """Return the velocity, (batch, frames, mel).
 
         `x`, `mu` and `cond` are (batch, frames, mel), `speaker` is (batch, mel), `time` (batch,).
-        `chunked` limits attention to the end of a frame's own block (version 2 alone).
+        `chunked` limits attention to the end of a frame's own block; `memory` holds the blocks
+        before, collects what these leave, and makes a mask needless (both version 2 alone).
         """
+        memory = Memory() if memory is None else memory
         speaker = speaker[:, None].expand(-1, x.shape[1], -1)
         hidden = torch.cat([x, mu, speaker, cond], dim=-1).transpose(1, 2)
         embedded_time = self.time_mlp(time)
@@ -287,17 +352,17 @@ class UNet(nn.Module):
             mask = chunk_mask(x.shape[1], x.shape[1], self.config.static_chunk_size, x.device)
         skips: list[Tensor] = []
         for stage in self.stages(self.down_blocks):
-            hidden = stage(hidden, embedded_time, mask)
+            hidden = stage(hidden, embedded_time, mask, memory)
             skips.append(hidden)
-            hidden = stage.resize(hidden)
+            hidden = stage.resize(hidden, memory)
         for stage in self.stages(self.mid_blocks):
-            hidden = stage(hidden, embedded_time, mask)
+            hidden = stage(hidden, embedded_time, mask, memory)
         for stage in self.stages(self.up_blocks):
             skip = skips.pop()
             # An odd number of frames comes back from halving one longer.
             joined = torch.cat([hidden[..., : skip.shape[2]], skip], dim=1)
-            hidden = stage.resize(stage(joined, embedded_time, mask))
-        velocity: Tensor = self.final_proj(self.final_block(hidden))
+            hidden = stage.resize(stage(joined, embedded_time, mask, memory), memory)
+        velocity: Tensor = self.final_proj(self.final_block(hidden, memory))
         return velocity.transpose(1, 2)
 
     @staticmethod
