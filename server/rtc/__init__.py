@@ -1,0 +1,1 @@
+"""Calls from browsers over WebRTC (extra `webrtc`)."""
