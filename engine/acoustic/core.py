@@ -9,16 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from antiphon.engine.acoustic.decoder import (
+    MelState,
+    MelStreamer,
+    SpeechValue,
+    SpeechVocoder,
+)
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
 from antiphon.engine.acoustic.policy import BatchLimits, Demand, choose
 from antiphon.engine.acoustic.settings import EngineSettings
-from antiphon.engine.acoustic.speech import SpeechState, Vocoder
 from antiphon.engine.acoustic.work import FlowWork, VoiceKey, VoicePrompt, VoicePrompts
 from antiphon.engine.errors import AntiphonError, Overloaded, SynthesisFailed
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
-from antiphon.engine.flow.step import solve_step
-from antiphon.engine.flow.stream import FlowState, FlowStreamer, FlowVoice
+from antiphon.engine.flow.stream import FlowVoice
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +32,8 @@ class Stream:
 
     settings: AcousticSettings
     prompt: VoicePrompt
-    speech: SpeechState
-    flow: FlowState | None = None
+    speech: SpeechValue
+    flow: MelState | None = None
     solved: int = 0
     """Tokens, the prompt's included, that were solved at least once."""
     error: AntiphonError | None = None
@@ -63,7 +68,12 @@ class Hop:
 class AcousticCore:
     """Flow, vocoder, voices and all hops in progress. For one thread."""
 
-    def __init__(self, streamer: FlowStreamer, vocoder: Vocoder, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        streamer: MelStreamer[Any, Any],
+        vocoder: SpeechVocoder[Any],
+        settings: EngineSettings,
+    ) -> None:
         self._streamer = streamer
         self._vocoder = vocoder
         self._limits = BatchLimits(settings.batch_rows, settings.urgent_s, settings.free_rows)
@@ -84,7 +94,7 @@ class AcousticCore:
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values in use, voices and sessions together."""
-        return self._streamer.pool.used_bytes
+        return self._streamer.cache_bytes
 
     def open(
         self, voice_key: str, voice: FlowVoice, settings: AcousticSettings, now: float
@@ -204,7 +214,7 @@ class AcousticCore:
         if not solutions:
             return []
         try:
-            solve_step(self._streamer, solutions)
+            self._streamer.solve_step(solutions)
         except RuntimeError as error:  # torch's own, out of memory among them
             if len(items) > 1:
                 return [item for one in items for item in self._solve([one])]

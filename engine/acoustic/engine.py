@@ -14,18 +14,27 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 
 from antiphon.engine.acoustic.core import AcousticCore, Hop, Stream
+from antiphon.engine.acoustic.decoder import Decoder
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
 from antiphon.engine.acoustic.settings import EngineSettings, validate_session
 from antiphon.engine.acoustic.speech import Vocoder
-from antiphon.engine.errors import AntiphonError, InvalidRequest, Overloaded, SynthesisFailed
+from antiphon.engine.checkpoint.checkpoint import Checkpoint
+from antiphon.engine.checkpoint.weights import StateDict
+from antiphon.engine.errors import (
+    AntiphonError,
+    CheckpointError,
+    InvalidRequest,
+    Overloaded,
+    SynthesisFailed,
+)
 from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow import Flow
-from antiphon.engine.flow.stream import FlowStreamer
+from antiphon.engine.flow.step import CachedFlow
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.vocoder.source import SourceNoise
 from antiphon.engine.voice.voice import AcousticPrompt
@@ -35,32 +44,43 @@ Result = TypeVar("Result")
 RETRY_AFTER_S = 2.0
 
 
-class TorchAcousticEngine:
-    """Implements `AcousticEngine` for CosyVoice 3 checkpoints (see interface.py)."""
+class DecoderEngine:
+    """Implements `AcousticEngine` for a decoder of any generation (see interface.py)."""
 
-    def __init__(self, flow: Flow, hift: HiFT, settings: EngineSettings | None = None) -> None:
-        """Take modules with weights loaded; they are put into serving form.
+    def __init__(self, decoder: Decoder, settings: EngineSettings) -> None:
+        self.settings = settings
+        self._streamer = decoder.streamer
+        self._core = AcousticCore(decoder.streamer, decoder.vocoder, settings)
+        self._worker = _Worker(self._core, settings.threads)
+        self._codes = decoder.codes
+        self._open = 0
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        settings: EngineSettings | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Self:
+        """Load flow and vocoder of a CosyVoice 3 checkpoint.
 
         Raises:
+            CheckpointError: weights that do not fit the YAML.
             InvalidConfiguration: settings out of bounds.
         """
-        self.settings = settings or EngineSettings()
-        flow.eval().requires_grad_(False)
-        config = flow.config.estimator
-        pool = PagePool(
-            layers=config.depth,
-            frames=config.static_chunk_size,
-            width=config.heads * config.dim_head,
-            budget_bytes=self.settings.cache_mib << 20,
-            device=flow.input_embedding.weight.device,
+        flow, hift = Flow(checkpoint.flow_config), HiFT(checkpoint.hift_config)
+        parts: tuple[tuple[str, Flow | HiFT, StateDict], ...] = (
+            ("flow.pt", flow, checkpoint.flow_state_dict()),
+            ("hift.pt", hift, checkpoint.hift_state_dict()),
         )
-        noise = SourceNoise(flow.config, hift.config)
-        self._streamer = FlowStreamer(flow, pool)
-        vocoder = Vocoder(hift.prepare_for_serving(), noise)
-        self._core = AcousticCore(self._streamer, vocoder, self.settings)
-        self._worker = _Worker(self._core, self.settings.threads)
-        self._codes = flow.config.vocab_size
-        self._open = 0
+        for name, module, state in parts:
+            try:
+                module.load_state_dict(state, strict=True)
+            except RuntimeError as error:
+                raise CheckpointError(
+                    f"{name} does not fit the YAML beside it: {error}", field=name
+                ) from error
+        return cls(flow.to(device), hift.to(device), settings)
 
     @property
     def sample_rate(self) -> int:
@@ -154,10 +174,33 @@ class TorchAcousticEngine:
         return self._core.open(prompt.key, voice, settings, time.monotonic())
 
 
+class TorchAcousticEngine(DecoderEngine):
+    """The acoustic engine of CosyVoice 3 checkpoints."""
+
+    def __init__(self, flow: Flow, hift: HiFT, settings: EngineSettings | None = None) -> None:
+        """Take modules with weights loaded; they are put into serving form.
+
+        Raises:
+            InvalidConfiguration: settings out of bounds.
+        """
+        settings = settings or EngineSettings()
+        flow.eval().requires_grad_(False)
+        config = flow.config.estimator
+        pool = PagePool(
+            layers=config.depth,
+            frames=config.static_chunk_size,
+            width=config.heads * config.dim_head,
+            budget_bytes=settings.cache_mib << 20,
+            device=flow.input_embedding.weight.device,
+        )
+        vocoder = Vocoder(hift.prepare_for_serving(), SourceNoise(flow.config, hift.config))
+        super().__init__(Decoder(CachedFlow(flow, pool), vocoder, flow.config.vocab_size), settings)
+
+
 class EngineStream:
     """One turn (see `AcousticStream` in interface.py)."""
 
-    def __init__(self, engine: TorchAcousticEngine, stream: Stream) -> None:
+    def __init__(self, engine: DecoderEngine, stream: Stream) -> None:
         self._engine = engine
         self._stream: Stream | None = stream
         self._pending: Future[SpokenHop] | None = None

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from antiphon.engine.acoustic.decoder import MelSolution, MelState, MelStreamer
 from antiphon.engine.errors import AntiphonError, SynthesisFailed
 from antiphon.engine.flow.flow_matching import SolverPlan
-from antiphon.engine.flow.stream import ChunkSolution, FlowState, FlowStreamer
 
 
 @dataclass(slots=True, eq=False)
 class FlowWork:
     """Chunks to be solved one after the other, until `target` tokens have a mel."""
 
-    state: FlowState
+    state: MelState
     target: int
     final: bool = False
     left_context: int | None = None
-    solution: ChunkSolution | None = None
+    solution: MelSolution | None = None
     first_frame: int = 0
     """Speech frame that `mel` begins with."""
     mel: list[Tensor] = field(default_factory=list)
@@ -33,7 +34,7 @@ class FlowWork:
         """Whether no further call is needed."""
         return self.solution is None and max(self.solved, self.state.final_tokens) >= self.target
 
-    def prepare(self, streamer: FlowStreamer) -> ChunkSolution:
+    def prepare(self, streamer: MelStreamer[Any, Any]) -> MelSolution:
         """Return the solution whose next call is due, setting it up first where needed.
 
         Raises:
@@ -44,7 +45,7 @@ class FlowWork:
             assert self.solution is not None, "work that is done is not prepared"
         return self.solution
 
-    def advance(self, streamer: FlowStreamer) -> None:
+    def advance(self, streamer: MelStreamer[Any, Any]) -> None:
         """Take a solution over once all its calls were made.
 
         Raises:
@@ -55,7 +56,7 @@ class FlowWork:
             return
         self.solution = None
         if not bool(torch.isfinite(solution.x).all()):
-            streamer.pool.scrub(solution.own)
+            streamer.discard(solution)
             raise SynthesisFailed("the flow produced a mel that is not finite")
         first, mel = streamer.speech(self.state, solution)
         if len(mel):
@@ -84,16 +85,15 @@ class VoicePrompt:
     error: AntiphonError | None = None
     """Why it could not be solved; it is not held any longer then."""
 
-    def start(self) -> FlowState:
+    def start(self) -> MelState:
         """State of a new session: the prompt is solved, nothing was said."""
-        state = self.work.state
-        return replace(state, shared_chunks=len(state.context))
+        state: MelState = self.work.state.shared()
+        return state
 
     @property
     def nbytes(self) -> int:
         """Bytes held for all sessions together."""
-        state = self.work.state
-        return state.tails.nbytes + sum(chunk.nbytes for chunk in state.context)
+        return self.work.state.nbytes
 
 
 class VoicePrompts:
