@@ -31,7 +31,7 @@ from antiphon.engine.voice.voice import AcousticPrompt, LMPrompt
 from antiphon.engine.watermark.interface import Watermark
 
 PAUSE_S = 0.3
-"""Text that stops for so long before the first hop is full has paused: what there is gets spoken."""
+"""Text that stops for so long before the first hop is full has paused: what there is is spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,6 @@ class SessionSettings:
     hops: HopSettings = field(default_factory=HopSettings)
     acoustic: AcousticSettings = field(default_factory=AcousticSettings)
     segments: SegmentLimits = field(default_factory=SegmentLimits)
-    length_ratios: tuple[float, float] = (2.0, 20.0)
-    """Fewest and most speech tokens for each text id; the second ends a runaway."""
     text_queue_characters: int = 4000
     """Text that may wait to be spoken; `push_text` waits beyond it."""
 
@@ -66,6 +64,8 @@ class Stages:
     sampling: Sampling
     mix_ratio: tuple[int, int]
     """Text ids and speech tokens of one block of the bi-stream layout."""
+    length_ratios: tuple[float, float]
+    """Fewest and most speech tokens for each text id; the second ends a runaway."""
 
 
 class CosyVoiceSession(Turn):
@@ -107,10 +107,13 @@ class CosyVoiceSession(Turn):
     async def _events(self) -> AsyncGenerator[SpeechEvent, None]:
         try:
             pieces = self._pieces()
-            async with TokenBuffer(self._tokens(pieces)) as tokens, aclosing(pieces):
-                async with aclosing(self._audio(tokens)) as audio:
-                    async for event in audio:
-                        yield event
+            async with (
+                aclosing(pieces),
+                TokenBuffer(self._tokens(pieces)) as tokens,
+                aclosing(self._audio(tokens)) as audio,
+            ):
+                async for event in audio:
+                    yield event
             yield SpeechFinished(self._reason, self._clock.samples, self._speech_tokens)
         finally:
             self._text.close()
@@ -119,11 +122,13 @@ class CosyVoiceSession(Turn):
         """Text front end: words as token ids, as soon as no later text can change them."""
         front_end = self._stages.text()
         async for item in self._text:
-            flush = isinstance(item, Flush)
-            for piece in front_end.flush() if isinstance(item, Flush) else front_end.push(item):
-                yield piece
-            if flush:
+            if isinstance(item, Flush):
+                for piece in front_end.flush():
+                    yield piece
                 yield item
+            else:
+                for piece in front_end.push(item):
+                    yield piece
         for piece in front_end.end():
             yield piece
 
@@ -144,7 +149,7 @@ class CosyVoiceSession(Turn):
             number += 1
 
     async def _segment_tokens(self, segment: Segment, number: int) -> AsyncGenerator[int, None]:
-        least, most = self._settings.length_ratios
+        least, most = self._stages.length_ratios
         self._progress.begin_segment()
         generation = self._stages.lm.generate(
             SpeechLMRequest(

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +49,7 @@ def test_each_word_is_reported_once_in_order_within_what_was_spoken(
     speak(made)
     assert [progress.text for progress in reported] == [f"w{n}" for n in range(words)]
     assert [progress.characters for progress in reported] == list(range(1, words + 1))
-    for before, after in zip(reported, reported[1:], strict=False):
+    for before, after in pairwise(reported):
         assert before.end_s == after.start_s
 
 
