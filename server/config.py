@@ -20,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from antiphon.engine.errors import InvalidConfiguration
+from antiphon.engine.hops import HopSettings
 from antiphon.server.calls.config import CallsSection
 
 ENVIRONMENT_PREFIX = "ANTIPHON__"
@@ -103,16 +104,30 @@ class CosyVoiceEngineSection(_EngineSection):
     model_dir: Path | None = None
     """Model directory; None for the checkpoint inside the package."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    first_hop: int | None = Field(default=None, ge=1, le=1_000)
-    """Speech tokens (40 ms each) in the first hop: small for an early first packet. None for the
-    engine's default."""
-    max_hop: int | None = Field(default=None, ge=1, le=1_000)
-    """Speech tokens in a later hop: large for economy."""
+    first_hop: int = 8
+    """Speech tokens (40 ms each) in the first hop: smaller is heard earlier and costs more. Requests
+    may choose their own."""
+    max_hop: int = 25
+    """Speech tokens in a later hop: larger is cheaper and holds more audio back."""
+    hop_growth: float = 2.2
+    """Factor from one hop to the next."""
+    hop_margin_s: float = 0.25
+    """Time before the listener runs dry at which a hop goes ahead with what is there."""
     solver: Literal["euler", "midpoint"] = "euler"
     solver_steps: int = Field(default=10, ge=1, le=100)
-    """Steps of the flow's solver for each hop; cost grows with them."""
+    """Evaluations of the flow for each hop; cost grows with them."""
     cfg_rate: float = Field(default=0.7, ge=0, le=10)
     """Classifier-free guidance; 0 halves the cost."""
+    left_context_chunks: int | None = Field(default=None, ge=1, le=10_000)
+    """Chunks (1 s each) that the flow looks back on; None for all, whose cost grows with a turn."""
+
+    def hops(self) -> HopSettings:
+        """The hop schedule.
+
+        Raises:
+            InvalidConfiguration: a value out of its bounds.
+        """
+        return HopSettings(self.first_hop, self.max_hop, self.hop_growth, self.hop_margin_s)
 
 
 EngineSection = Annotated[PresetEngineSection | CosyVoiceEngineSection, Field(discriminator="kind")]
@@ -253,12 +268,14 @@ def _check_engine(engine: PresetEngineSection | CosyVoiceEngineSection, at: str)
         raise InvalidConfiguration(
             f"The model directory {engine.model_dir} does not exist.", field=f"{at}.model_dir"
         )
-    if engine.first_hop and engine.max_hop and engine.first_hop > engine.max_hop:
+    try:
+        engine.hops()
+    except InvalidConfiguration as error:
+        names = {"growth": "hop_growth", "margin_s": "hop_margin_s"}
+        field = names.get(error.field or "", error.field)
         raise InvalidConfiguration(
-            f"first_hop ({engine.first_hop}) is larger than max_hop ({engine.max_hop}).",
-            field=f"{at}.first_hop",
-            limit=engine.max_hop,
-        )
+            f"{at}: {error.message}.", field=f"{at}.{field}", limit=error.limit
+        ) from None
 
 
 def _check_watermark(watermark: WatermarkSection) -> None:

@@ -40,8 +40,8 @@ def load_watermark(section: WatermarkSection) -> Watermark:
     return AudioSealWatermark(section.weights, payload=section.payload)
 
 
-def load_engine(section: EngineSection, watermark: Watermark) -> Engine:
-    """Load one engine.
+def load_engine(section: EngineSection, watermark: Watermark, *, max_sessions: int) -> Engine:
+    """Load one engine that speaks up to `max_sessions` turns at once.
 
     Raises:
         CheckpointError, InvalidConfiguration: it cannot be loaded.
@@ -50,19 +50,34 @@ def load_engine(section: EngineSection, watermark: Watermark) -> Engine:
         from antiphon.engine.preset import PresetEngine
 
         return PresetEngine(watermark)
-    return _load_cosyvoice(section, watermark)
+    return _load_cosyvoice(section, watermark, max_sessions)
 
 
-def _load_cosyvoice(section: CosyVoiceEngineSection, watermark: Watermark) -> Engine:
-    from antiphon.engine.session import CosyVoiceEngine
+def _load_cosyvoice(
+    section: CosyVoiceEngineSection, watermark: Watermark, max_sessions: int
+) -> Engine:
+    from antiphon.engine.acoustic.interface import AcousticSettings
+    from antiphon.engine.cosyvoice import CosyVoiceEngine
+    from antiphon.engine.session import SessionSettings
 
     directory = section.model_dir or house_checkpoint()
     if directory is None:
         raise CheckpointError(
-            "No checkpoint comes with this package; name one with engines.….model_dir.",
-            field="model_dir",
+            "No checkpoint comes with this package; name one with `model_dir`.", field="model_dir"
         )
-    return CosyVoiceEngine.load(directory, watermark)
+    settings = SessionSettings(
+        hops=section.hops(),
+        acoustic=AcousticSettings(
+            steps=section.solver_steps,
+            cfg_rate=section.cfg_rate,
+            solver=section.solver,
+            left_context_chunks=section.left_context_chunks,
+        ),
+        text_queue_characters=section.text_queue_chars,
+    )
+    return CosyVoiceEngine.load(
+        directory, watermark, name=section.name, settings=settings, max_sessions=max_sessions
+    )
 
 
 def house_checkpoint() -> Path | None:
@@ -80,15 +95,19 @@ def load_engines(config: Config) -> EngineSet:
         WatermarkUnavailable, CheckpointError, InvalidConfiguration: nothing is served then.
     """
     watermark = load_watermark(config.watermark)
+    limit = config.server.limits.max_sessions
     engines = EngineSet(
-        {section.name: load_engine(section, watermark) for section in config.engines},
+        {
+            section.name: load_engine(section, watermark, max_sessions=limit)
+            for section in config.engines
+        },
         model=config.model,
         voice=config.voice,
         watermark=watermark,
         first_hops={
             section.name: section.first_hop
             for section in config.engines
-            if isinstance(section, CosyVoiceEngineSection) and section.first_hop is not None
+            if isinstance(section, CosyVoiceEngineSection)
         },
     )
     engines.check_defaults()

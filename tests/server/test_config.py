@@ -74,8 +74,9 @@ def test_the_open_file_needs_keys_from_the_environment() -> None:
         ),
         (
             "engines: [{name: a, kind: cosyvoice, first_hop: 9, max_hop: 5}]\nmodel: a",
-            "engines.0.first_hop",
+            "engines.0.max_hop",
         ),
+        ("engines: [{name: a, kind: cosyvoice, hop_growth: 9}]\nmodel: a", "engines.0.hop_growth"),
         ("watermark: {name: invisible}", "watermark.name"),
         ("watermark: {name: audioseal}", "watermark.weights"),
         ("watermark: {name: perth, payload: 5}", "watermark.payload"),
