@@ -75,6 +75,8 @@ class CallSpec:
     """Voice and model asked for at the start."""
     owner: str = ""
     """Digest of the key that opened it."""
+    alias: str = ""
+    """Name by which the peer knows the call; it finds the call like its id does."""
     details: dict[str, str] | None = None
     """What the peer says about itself (a call id of the provider's), for `/v1/calls`."""
 
@@ -98,6 +100,8 @@ class Call:
         self.spec = spec
         self.started_at = time.time()
         self.ended = asyncio.Event()
+        self.on_drop: Callable[[], None] | None = None
+        """Set by transports whose peer holds speech of its own."""
         self.end_reason = ""
         self.barge_in = house.config.calls.barge_in
         self.opus_tuning = OpusTuning(bitrate=house.config.calls.opus_bitrate)
@@ -176,29 +180,34 @@ class Call:
 
     # From the transport
 
-    def next_frame(self) -> bytes | None:
-        """Take the next 20 ms for the peer; None where there is no speech. Never waits."""
+    def frame_or_silence(self) -> bytes:
+        """The next 20 ms for a peer that plays them at once. Never waits."""
         step = self.playout.next()
-        for effect in step.reports:
-            self._tell(effect)
+        self.report(step.reports)
         if step.frame is None:
-            return None
-        if step.frame.turn != self._turn:
-            self._turn, self._reported_s = step.frame.turn, 0.0
-        played_s = self.playout.played_s(step.frame.turn)
-        if played_s - self._reported_s >= _POSITION_EVERY_S - FRAME_S / 2:
-            self._reported_s = played_s
-            self.emit("audio.played", utterance_index=self._turn, ms=round(1000 * played_s))
+            return self.spec.frames.silence
+        self.played(step.frame.turn, self.playout.played_s(step.frame.turn))
         return step.frame.payload
 
-    def frame_or_silence(self) -> bytes:
-        """The next 20 ms, silence where there is no speech."""
-        return self.next_frame() or self.spec.frames.silence
+    def report(self, effects: Sequence[Effect]) -> None:
+        """Tell the listeners what has reached the ear."""
+        for effect in effects:
+            self._tell(effect)
+
+    def played(self, turn: int, seconds: float) -> None:
+        """Tell the listeners now and then how far a turn was heard."""
+        if turn != self._turn:
+            self._turn, self._reported_s = turn, 0.0
+        if seconds - self._reported_s >= _POSITION_EVERY_S - FRAME_S / 2:
+            self._reported_s = seconds
+            self.emit("audio.played", utterance_index=turn, ms=round(1000 * seconds))
 
     def drop_speech(self) -> None:
-        """Throw away what waits to be heard."""
-        for effect in self.playout.clear():
-            self._tell(effect)
+        """Throw away what waits to be heard, here and at a peer that buffers."""
+        ended = self.playout.clear()
+        if self.on_drop is not None:
+            self.on_drop()
+        self.report(ended)
 
     def press(self, digit: str) -> None:
         """The caller pressed a key."""

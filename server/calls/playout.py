@@ -77,6 +77,7 @@ class Playout:
         self._speaking: int | None = None
         self._starved = False
         self._played: dict[int, int] = {}
+        self._in_flight: deque[tuple[str, list[Effect]]] = deque()
 
     @property
     def buffered_s(self) -> float:
@@ -128,11 +129,28 @@ class Playout:
         self._wake()
         return step
 
+    def defer(self, mark: str, reports: list[Effect]) -> None:
+        """Keep reports of a peer that buffers by itself until it says that `mark` was heard."""
+        self._in_flight.append((mark, reports))
+
+    def heard(self, mark: str) -> list[Effect]:
+        """What is due for report now that the peer has played up to `mark`."""
+        if all(name != mark for name, _ in self._in_flight):
+            return []  # one from before a barge-in
+        due: list[Effect] = []
+        while True:
+            name, reports = self._in_flight.popleft()
+            due += reports
+            if name == mark:
+                return due
+
     def clear(self) -> list[Effect]:
         """Barge-in: drop all speech. What turns still had to say about their end is returned,
         changed to say that they were cancelled."""
         ended: list[Effect] = []
-        for item in self._items:
+        unheard = [effect for _, reports in self._in_flight for effect in reports]
+        self._in_flight.clear()
+        for item in [*unheard, *self._items]:
             if isinstance(item, Frame):
                 self.counters.dropped_frames += 1
             elif isinstance(item, Done):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +20,8 @@ from antiphon.server.config import Config, Limits
 from antiphon.server.errors import UnknownCall
 from antiphon.server.house import House
 
+_CLOSE_S = 5.0
+
 _log = structlog.get_logger("antiphon.calls")
 
 
@@ -32,6 +36,7 @@ class Calls:
             self.config.max_calls, house.config.server.limits.retry_after_s, "calls"
         )
         self._calls: dict[str, Call] = {}
+        self._changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -62,8 +67,9 @@ class Calls:
                 yield call
         finally:
             if call is not None:
-                self._calls.pop(call.id, None)
                 await call.close()
+                self._calls.pop(call.id, None)
+                self._changed.set()
                 log.info("call_ended", reason=call.end_reason)
             slot.release()
 
@@ -73,10 +79,25 @@ class Calls:
         Raises:
             UnknownCall: the same for one that is another's and one that never was.
         """
-        call = self._calls.get(call_id)
+        call = self._calls.get(call_id) or self._by_alias(call_id)
         if call is None or (owner and call.spec.owner and call.spec.owner != owner):
             raise UnknownCall("No such call goes on here.", field="id")
         return call
+
+    async def close(self) -> None:
+        """End every call and wait for it, within limits."""
+        for call in list(self._calls.values()):
+            call.hang_up("the server stops")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                while self._calls:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def _by_alias(self, alias: str) -> Call | None:
+        return next(
+            (call for call in self._calls.values() if alias and call.spec.alias == alias), None
+        )
 
     def listing(self, owner: str = "") -> list[dict[str, Any]]:
         """The calls of an owner (or all that are nobody's), oldest first."""

@@ -161,9 +161,7 @@ class Peer:
             await pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
         except Exception as error:
             # aiortc's parser answers garbage with whatever exception it stumbles into.
-            raise InvalidRequest(
-                "The offer is not SDP that can be answered.", field="sdp"
-            ) from error
+            raise InvalidRequest("The offer cannot be answered.", field="sdp") from error
         audio = [each for each in pc.getTransceivers() if each.kind == "audio"]
         hearing = [each for each in audio if _hears(each.mid, sdp)]
         if not hearing:
@@ -264,7 +262,7 @@ def ice_configuration(config: CallsSection) -> RTCConfiguration:
     )
 
 
-def _hears(mid: str, sdp: str) -> bool:
+def _hears(mid: str | None, sdp: str) -> bool:
     """Whether the offer's section with this id wants to receive."""
     sections = sdp.replace("\r\n", "\n").split("\nm=")[1:]
     for section in sections:

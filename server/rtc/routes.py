@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, TypeVar
 
 import msgspec
@@ -139,13 +138,6 @@ class RtcDoor:
     def _owner(self, request: Request) -> str:
         return owner_of(self._house, request.headers, request.scope["query_string"])
 
-    async def close(self) -> None:
-        """End every call and wait for it."""
-        tasks = [peer.task for peer in self._peers.values() if peer.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
 
 def rtc_routes(house: House, calls: Calls, http: HttpPart) -> list[BaseRoute]:
     """Routes of both doors."""
@@ -204,9 +196,7 @@ def _ice_links(config: CallsSection) -> str:
         for url in server["urls"]:
             link = f'<{url}>; rel="ice-server"'
             if "username" in server:
-                link += (
-                    f'; username="{server["username"]}"; credential="{server.get("credential", "")}"'
-                    '; credential-type="password"'
-                )
+                user, secret = server["username"], server.get("credential", "")
+                link += f'; username="{user}"; credential="{secret}"; credential-type="password"'
             links.append(link)
     return ", ".join(links)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import av
 import numpy as np
@@ -49,7 +50,7 @@ class CallTrack(MediaStreamTrack):
         self._call = call
         self._clock: MediaClock | None = None
 
-    async def recv(self) -> av.Packet[av.AudioStream]:
+    async def recv(self) -> av.Packet[Any]:
         """The next packet, when it is due."""
         if self.readyState != "live":
             raise MediaStreamError
