@@ -105,8 +105,8 @@ class CosyVoiceEngineSection(_EngineSection):
     """Model directory; None for the checkpoint inside the package."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     first_hop: int = 8
-    """Speech tokens (40 ms each) in the first hop: smaller is heard earlier and costs more. Requests
-    may choose their own."""
+    """Speech tokens (40 ms each) in the first hop: smaller is heard earlier and costs more. A
+    request may choose its own."""
     max_hop: int = 25
     """Speech tokens in a later hop: larger is cheaper and holds more audio back."""
     hop_growth: float = 2.2

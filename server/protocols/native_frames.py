@@ -6,6 +6,8 @@ Free of I/O. Keeps what a turn needs for its numbering: sentences, chunks, byte 
 from __future__ import annotations
 
 import base64
+import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +31,8 @@ from antiphon.server.turn_events import (
 
 _SENTENCE_ENDS = frozenset(".!?。！？…")
 _CLAUSE_ENDS = _SENTENCE_ENDS | frozenset(",;:，；：、")
+_END_TOLERANCE_S = 0.001
+"""A sentence ends with the audio message that its end falls into."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -42,14 +46,33 @@ class _TurnFrames:
     sentence: int = 0
     sentence_from: int = 0
     """Characters of the turn's text before this sentence."""
-    spoken: int = 0
+    known_to: int = 0
+    """Characters of the turn's text before the sentence whose end is looked for."""
     started: bool = False
     sentences: int = 0
     bytes: int = 0
     chunk: int = 0
     sentence_start_s: float = 0.0
     position_s: float = 0.0
-    words: list[dict[str, Any]] = field(default_factory=list)
+    ends: deque[tuple[float, int]] = field(default_factory=deque)
+    """Where sentences end that are known and not yet sent: seconds, and characters of the text."""
+    words: deque[tuple[str, float, float]] = field(default_factory=deque)
+    """Words not yet sent, with start and end in seconds of the turn."""
+
+    def take_words(self) -> list[dict[str, Any]]:
+        """Words of this sentence that are known, with their times in it."""
+        until_s = self.ends[0][0] + _END_TOLERANCE_S if self.ends else math.inf
+        taken = []
+        while self.words and self.words[0][2] <= until_s:
+            word, start_s, end_s = self.words.popleft()
+            taken.append(
+                {
+                    "word": word,
+                    "start_ms": _ms(max(0.0, start_s - self.sentence_start_s)),
+                    "end_ms": _ms(max(0.0, end_s - self.sentence_start_s)),
+                }
+            )
+        return taken
 
 
 class NativeFrames:
@@ -80,6 +103,7 @@ class NativeFrames:
 
     def _audio(self, effect: Audio, contexts: int) -> Iterator[str | bytes]:
         frames = self._turns[effect.turn]
+        yield from self._pass_ends(effect.turn, frames)
         if not frames.started:
             yield self._start(effect.turn, frames)
         start_s, frames.position_s = frames.position_s, frames.position_s + effect.seconds
@@ -112,8 +136,7 @@ class NativeFrames:
         return text.strip()
 
     def _chunk(self, turn: int, frames: _TurnFrames, payload: bytes, start_s: float) -> str:
-        words, frames.words = frames.words, []
-        timed = frames.settings.word_timestamps
+        words = frames.take_words() if frames.settings.word_timestamps else []
         message = self._json(
             "audio.chunk",
             frames.context,
@@ -124,7 +147,7 @@ class NativeFrames:
             chunk_end_ms=_ms(frames.position_s - frames.sentence_start_s),
             sample_rate=frames.settings.sample_rate,
             audio_b64=base64.b64encode(payload).decode("ascii"),
-            timestamps=(words or None) if timed else None,
+            timestamps=words or None,
         )
         frames.chunk += 1
         return message
@@ -132,7 +155,7 @@ class NativeFrames:
     def _progress(self, effect: Progress) -> Iterator[str]:
         frames = self._turns[effect.turn]
         if frames.settings.word_timestamps:
-            frames.words += _timed_words(effect, frames.sentence_start_s)
+            frames.words.extend(_timed_words(effect))
         yield self._json(
             "progress",
             frames.context,
@@ -143,14 +166,23 @@ class NativeFrames:
             start_ms=_ms(effect.start_s),
             end_ms=_ms(effect.end_s),
         )
-        frames.spoken = effect.characters
         split = frames.settings.split
-        if split is not Split.NONE and frames.started:
-            said = frames.text[frames.sentence_from : effect.characters]
-            if _first_end(said, split):
-                yield from self._end_sentence(effect.turn, frames)
+        said = frames.text[frames.known_to : effect.characters]
+        if split is not Split.NONE and _first_end(said, split):
+            frames.ends.append((effect.end_s, effect.characters))
+            frames.known_to = effect.characters
+        yield from self._pass_ends(effect.turn, frames)
+
+    def _pass_ends(self, turn: int, frames: _TurnFrames) -> Iterator[str]:
+        """End the sentences whose audio was sent. Engines tell of words before or after it."""
+        while frames.ends and frames.position_s >= frames.ends[0][0] - _END_TOLERANCE_S:
+            if frames.words and not frames.started:
+                # Told of after its audio went out with the sentence before; words are never lost.
+                yield self._start(turn, frames)
+            if frames.started:
+                yield from self._end_sentence(turn, frames)
                 frames.sentence += 1
-                frames.sentence_from = effect.characters
+            _, frames.sentence_from = frames.ends.popleft()
 
     def _end_sentence(self, turn: int, frames: _TurnFrames, error: bool = False) -> Iterator[str]:
         if not frames.started:
@@ -174,6 +206,8 @@ class NativeFrames:
     def _done(self, effect: Done) -> Iterator[str]:
         report = effect.report
         frames = self._turns.pop(report.turn)
+        if frames.words and not frames.started:
+            yield self._start(report.turn, frames)
         yield from self._end_sentence(report.turn, frames, error=report.finish_reason == "error")
         first = report.first_packet_s
         yield self._json(
@@ -236,14 +270,12 @@ def _first_end(text: str, split: Split) -> int | None:
     return None
 
 
-def _timed_words(effect: Progress, sentence_start_s: float) -> list[dict[str, Any]]:
+def _timed_words(effect: Progress) -> Iterator[tuple[str, float, float]]:
     """Place the words of a progress inside its span, by length where there are several."""
     words = effect.text.split()
     total = sum(len(word) for word in words)
-    timed = []
-    at = effect.start_s - sentence_start_s
+    at = effect.start_s
     for word in words:
         length = (effect.end_s - effect.start_s) * len(word) / total
-        timed.append({"word": word, "start_ms": _ms(at), "end_ms": _ms(at + length)})
+        yield word, at, at + length
         at += length
-    return timed
