@@ -35,13 +35,15 @@ from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVo
 from antiphon.engine.speech_lm.prompt_fit import fit_prompt
 from antiphon.engine.speech_lm.request import Sampling
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
+from antiphon.engine.text.bpe_stream import BpeTextStream
 from antiphon.engine.text.text_stream import ArpabetTextStream
 from antiphon.engine.vocoder.hift import HiFT
-from antiphon.engine.voice.voice import AcousticPrompt
+from antiphon.engine.voice.voice import AcousticPrompt, LMPrompt
 from antiphon.engine.watermark.interface import Watermark
 
 WARM_UP_TEXT = "Hello there, this is a test."
 SEEDS = 2**31
+MOST_PHONE_CODES = 1000
 
 
 class CosyVoiceEngine:
@@ -94,17 +96,7 @@ class CosyVoiceEngine:
             raise CheckpointError(
                 f"{checkpoint.name} brings no voices in spk2info.pt.", field="spk2info.pt"
             )
-        lm_config = checkpoint.lm_config
-        ras = lm_config.sampling
-        stages = Stages(
-            text=lambda: ArpabetTextStream(checkpoint.tokenizer),
-            lm=TorchSpeechLM.load(checkpoint, slots=max_sessions, max_waiting=max_sessions),
-            acoustic=load_acoustic(checkpoint),
-            watermark=watermark,
-            sampling=Sampling(ras.top_p, ras.top_k, ras.win_size, ras.tau_r),
-            mix_ratio=lm_config.mix_ratio,
-            length_ratios=length_ratios(lm_config.mix_ratio),
-        )
+        stages = load_stages(checkpoint, watermark, max_sessions=max_sessions)
         voices = {
             voice.name: session_voice(checkpoint, voice) for voice in checkpoint.voices.values()
         }
@@ -118,6 +110,11 @@ class CosyVoiceEngine:
     def voices(self) -> Sequence[VoiceInfo]:
         """See `Engine`."""
         return [info for info, _ in self._voices.values()]
+
+    @property
+    def busy(self) -> int:
+        """Model requests that run or wait."""
+        return self._stages.lm.load_now + self._stages.acoustic.open_streams
 
     async def warm_up(self) -> None:
         """Speak a short text in the first voice."""
@@ -183,6 +180,27 @@ class CosyVoiceEngine:
         await self._stages.acoustic.close()
 
 
+def load_stages(checkpoint: Checkpoint, watermark: Watermark, *, max_sessions: int) -> Stages:
+    """Load what the sessions of a checkpoint share.
+
+    Raises:
+        CheckpointError: weights that do not fit the configuration.
+    """
+    config = checkpoint.lm_config
+    ras = config.sampling
+    front_end = ArpabetTextStream if is_phone_coded(checkpoint) else BpeTextStream
+    tokenizer = checkpoint.tokenizer
+    return Stages(
+        text=lambda: front_end(tokenizer),
+        lm=TorchSpeechLM.load(checkpoint, slots=max_sessions, max_waiting=max_sessions),
+        acoustic=load_acoustic(checkpoint),
+        watermark=watermark,
+        sampling=Sampling(ras.top_p, ras.top_k, ras.win_size, ras.tau_r),
+        mix_ratio=config.mix_ratio,
+        length_ratios=length_ratios(config.mix_ratio),
+    )
+
+
 def load_acoustic(checkpoint: Checkpoint) -> TorchAcousticEngine:
     """Load flow and vocoder.
 
@@ -203,11 +221,15 @@ def session_voice(checkpoint: Checkpoint, voice: StoredVoice) -> tuple[VoiceInfo
     token; the flow gets 25·k + 3 tokens, so that prompt and first hop meet its attention chunks.
     """
     config = checkpoint.lm_config
+    end_of_prompt = checkpoint.tokenizer.end_of_prompt
+    prompt = voice.lm
+    if config.needs_end_of_prompt and end_of_prompt not in prompt.text_ids:
+        prompt = LMPrompt((end_of_prompt, *prompt.text_ids), prompt.speech_ids)
     fitted = fit_prompt(
-        voice.lm,
+        prompt,
         mix_ratio=config.mix_ratio,
-        end_of_prompt=checkpoint.tokenizer.end_of_prompt,
-        allow_empty=carries_no_timbre(checkpoint),
+        end_of_prompt=end_of_prompt,
+        allow_empty=is_phone_coded(checkpoint),
     )
     info = VoiceInfo(
         name=voice.name,
@@ -229,13 +251,14 @@ def length_ratios(mix_ratio: tuple[int, int]) -> tuple[float, float]:
     return 2 / 3 * speech / text, 20 / 3 * speech / text
 
 
-def carries_no_timbre(checkpoint: Checkpoint) -> bool:
-    """Whether the speech tokens say what is spoken and how high, and nothing of the speaker.
+def is_phone_coded(checkpoint: Checkpoint) -> bool:
+    """Whether text and speech tokens are phones, as in the nano checkpoint.
 
-    True for the nano checkpoint's 240 codes (phone, pitch level, start); the thousands of codes of
-    the published tokenizers carry some of the speaker's manner.
+    Its 240 speech codes (phone, pitch level, start) say nothing of the speaker, and its text
+    tokens are ARPABET; the thousands of codes of the published tokenizers carry some of the
+    speaker's manner, and their text is byte-pair encoded.
     """
-    return checkpoint.lm_config.speech_token_size <= 1000
+    return checkpoint.lm_config.speech_token_size <= MOST_PHONE_CODES
 
 
 def on_the_grid(prompt: AcousticPrompt) -> AcousticPrompt:
