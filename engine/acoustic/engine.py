@@ -55,33 +55,6 @@ class DecoderEngine:
         self._codes = decoder.codes
         self._open = 0
 
-    @classmethod
-    def load(
-        cls,
-        checkpoint: Checkpoint,
-        settings: EngineSettings | None = None,
-        device: torch.device | str = "cpu",
-    ) -> Self:
-        """Load flow and vocoder of a CosyVoice 3 checkpoint.
-
-        Raises:
-            CheckpointError: weights that do not fit the YAML.
-            InvalidConfiguration: settings out of bounds.
-        """
-        flow, hift = Flow(checkpoint.flow_config), HiFT(checkpoint.hift_config)
-        parts: tuple[tuple[str, Flow | HiFT, StateDict], ...] = (
-            ("flow.pt", flow, checkpoint.flow_state_dict()),
-            ("hift.pt", hift, checkpoint.hift_state_dict()),
-        )
-        for name, module, state in parts:
-            try:
-                module.load_state_dict(state, strict=True)
-            except RuntimeError as error:
-                raise CheckpointError(
-                    f"{name} does not fit the YAML beside it: {error}", field=name
-                ) from error
-        return cls(flow.to(device), hift.to(device), settings)
-
     @property
     def sample_rate(self) -> int:
         """Samples a second."""
@@ -195,6 +168,33 @@ class TorchAcousticEngine(DecoderEngine):
         )
         vocoder = Vocoder(hift.prepare_for_serving(), SourceNoise(flow.config, hift.config))
         super().__init__(Decoder(CachedFlow(flow, pool), vocoder, flow.config.vocab_size), settings)
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        settings: EngineSettings | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Self:
+        """Load flow and vocoder of a CosyVoice 3 checkpoint.
+
+        Raises:
+            CheckpointError: weights that do not fit the YAML.
+            InvalidConfiguration: settings out of bounds.
+        """
+        flow, hift = Flow(checkpoint.flow_config), HiFT(checkpoint.hift_config)
+        parts: tuple[tuple[str, Flow | HiFT, StateDict], ...] = (
+            ("flow.pt", flow, checkpoint.flow_state_dict()),
+            ("hift.pt", hift, checkpoint.hift_state_dict()),
+        )
+        for name, module, state in parts:
+            try:
+                module.load_state_dict(state, strict=True)
+            except RuntimeError as error:
+                raise CheckpointError(
+                    f"{name} does not fit the YAML beside it: {error}", field=name
+                ) from error
+        return cls(flow.to(device), hift.to(device), settings)
 
 
 class EngineStream:
@@ -327,8 +327,9 @@ class _Worker:
             while not self._stopping:
                 self._read_inbox(wait)
                 finished, wake_at, busy = self._core.step(time.monotonic())
-                for hop in finished:
-                    self._resolve(hop)
+                while finished:
+                    # Nothing here may hold on to a hop: its pages are free when its owner lets go.
+                    self._resolve(finished.pop())
                 if busy:
                     wait = 0.0
                 else:

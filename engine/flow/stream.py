@@ -63,6 +63,10 @@ class FlowState:
         own = self.context[self.shared_chunks :]
         return self.tails.nbytes + sum(chunk.nbytes for chunk in own)
 
+    def shared(self) -> FlowState:
+        """Return the state of a turn that begins here: all chunks are the voice's."""
+        return replace(self, shared_chunks=len(self.context))
+
 
 @dataclass(slots=True, eq=False)
 class ChunkSolution:
@@ -135,6 +139,15 @@ class FlowStreamer:
         self._noise = fixed_noise(flow.config.output_size).to(self._device)
         self._modulations: dict[SolverPlan, Modulations] = {}
         self._plans = plans
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of pages in use."""
+        return self.pool.used_bytes
+
+    def discard(self, solution: ChunkSolution) -> None:
+        """Clean the pages of a solution whose mel is not finite."""
+        self.pool.scrub(solution.own)
 
     def voice(self, tokens: Tensor, mel: Tensor, embedding: Tensor) -> FlowVoice:
         """Bring a voice's arrays (see `AcousticPrompt`) to where the weights are."""
