@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
-from starlette.routing import Route, WebSocketRoute
+import importlib.util
 
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from antiphon.server.calls.control import calls_routes
+from antiphon.server.calls.registry import Calls
 from antiphon.server.house import House
 from antiphon.server.http import HttpPart
+from antiphon.server.phone.routes import phone_routes
 from antiphon.server.protocols.native import NativeProtocol
 from antiphon.server.protocols.openai import OpenAISpeech
 
 STREAM_PATH = "/v1/audio/speech/stream"
 
 
-def create_app(house: House) -> Starlette:
+def create_app(house: House, calls: Calls) -> Starlette:
     """Assemble the routes of a server."""
     http = HttpPart(house)
     return Starlette(
@@ -28,5 +33,17 @@ def create_app(house: House) -> Starlette:
             Route("/v1/watermark/detect", http.guarded(http.detect), methods=["POST"]),
             Route("/v1/audio/speech", OpenAISpeech(house), methods=["POST"]),
             WebSocketRoute(STREAM_PATH, NativeProtocol(house)),
+            *calls_routes(house, calls, http),
+            *phone_routes(house, calls, http),
+            *_browser_routes(house, calls, http),
         ]
     )
+
+
+def _browser_routes(house: House, calls: Calls, http: HttpPart) -> list[BaseRoute]:
+    """Doors for browsers, where the extra `webrtc` is installed."""
+    if importlib.util.find_spec("aiortc") is None:
+        return []
+    from antiphon.server.rtc.routes import rtc_routes
+
+    return rtc_routes(house, calls, http)

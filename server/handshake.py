@@ -27,7 +27,7 @@ async def admit(house: House, scope: Scope, receive: Receive, send: Send) -> Slo
         slot = house.connections.acquire()
     except AntiphonError as error:
         house.metrics.errors.labels(error.code).inc()
-        await _refuse(send, error)
+        await refuse(send, error)
         return None
     chosen = SUBPROTOCOL if subprotocols and subprotocols[0].lower() == SUBPROTOCOL else None
     await send({"type": "websocket.accept", "subprotocol": chosen, "headers": []})
@@ -68,7 +68,8 @@ def error_body(error: AntiphonError) -> bytes:
     return msgspec.json.encode({"error": fields})
 
 
-async def _refuse(send: Send, error: AntiphonError) -> None:
+async def refuse(send: Send, error: AntiphonError) -> None:
+    """Answer a WebSocket handshake with an HTTP status."""
     await send(
         {
             "type": "websocket.http.response.start",

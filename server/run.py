@@ -13,13 +13,16 @@ from types import FrameType
 import structlog
 import uvicorn
 import uvloop
+from starlette.applications import Starlette
 
 from antiphon.engine.errors import InvalidConfiguration
 from antiphon.server.app import create_app
+from antiphon.server.calls.registry import Calls
 from antiphon.server.config import Config, is_loopback
 from antiphon.server.engines import EngineSet
 from antiphon.server.house import House
 from antiphon.server.logs import set_up_logs
+from antiphon.server.phone.audiosocket import audiosocket_door
 from antiphon.server.transport import BufferSizes, metered_websocket
 
 _BACKLOG = 512
@@ -83,6 +86,8 @@ class Server:
 
     url: str
     house: House
+    calls: Calls
+    audiosocket_port: int | None
 
 
 @contextlib.asynccontextmanager
@@ -97,7 +102,8 @@ async def running(
     own = listener is None
     listener = bind(config) if listener is None else listener
     url = f"http://{_address(listener)}"
-    server = _Uvicorn(_uvicorn_config(config, house))
+    calls = Calls(house)
+    server = _Uvicorn(_uvicorn_config(config, create_app(house, calls)))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await server.listening.wait()
@@ -105,9 +111,11 @@ async def running(
         await engines.warm_up()
         house.warm = True
         _log.info("ready", url=url)
-        yield Server(url, house)
+        async with audiosocket_door(calls) as audiosocket_port:
+            yield Server(url, house, calls, audiosocket_port)
     finally:
         house.draining = True
+        await calls.close()
         server.should_exit = True
         await asyncio.gather(task, return_exceptions=True)
         await engines.close()
@@ -138,10 +146,10 @@ class _Uvicorn(uvicorn.Server):
         raise AssertionError("signals are handled outside of uvicorn")
 
 
-def _uvicorn_config(config: Config, house: House) -> uvicorn.Config:
+def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
     limits = config.server.limits
     return uvicorn.Config(
-        create_app(house),
+        app,
         ws=metered_websocket(BufferSizes(limits.write_buffer_bytes)),
         ws_max_size=limits.message_bytes,
         # Speech does not shrink, and compressing it costs a thread's worth of CPU.

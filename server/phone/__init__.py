@@ -1,0 +1,1 @@
+"""Calls from telephones over their bridges: Twilio and its kin, Asterisk's two doors."""
