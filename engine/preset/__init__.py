@@ -1,4 +1,4 @@
-"""The second engine: preset voices that speak a clause at a time on any CPU."""
+"""Preset voices: the engine for machines too small for cloning."""
 
 from antiphon.engine.preset.engine import PresetEngine
 

@@ -1,13 +1,13 @@
-"""`PresetEngine`: preset voices behind the engine interface."""
+"""`PresetEngine`: voices that speak on any CPU, far faster than real time."""
 
 from __future__ import annotations
 
-import asyncio
+import math
 import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from antiphon.engine.errors import UnknownVoice, UnsupportedFeature
+from antiphon.engine.errors import InvalidRequest, UnknownVoice, UnsupportedFeature
 from antiphon.engine.interface import (
     Capabilities,
     Mode,
@@ -15,38 +15,50 @@ from antiphon.engine.interface import (
     SpeechRequest,
     VoiceInfo,
 )
-from antiphon.engine.preset.session import PresetSession
-from antiphon.engine.preset.voice import FASTEST, SAMPLE_RATE, SLOWEST, HibariVoice
+from antiphon.engine.preset.model import SAMPLE_RATE_HZ, PresetModel
+from antiphon.engine.preset.session import PresetSession, PresetStages
+from antiphon.engine.text.lexicon import load_dictionary
 from antiphon.engine.watermark.interface import Watermark
 
-HEART = VoiceInfo(
-    name="heart",
-    language="en",
-    description="American woman; hibari-tts, a preset voice that cannot be cloned or instructed",
-    mode=Mode.PRESET,
-)
+VOICE = "heart"
+SPEEDS = (0.5, 2.0)
+"""What the voice was trained for."""
 WARM_UP_TEXT = "Hello there, this is a test."
 SEEDS = 2**31
 
 
 class PresetEngine:
-    """See `Engine` for its contract. A clause must be complete before it is spoken."""
+    """See `Engine` for its contract. Its voice comes in the wheel of `hibari-tts`."""
 
     def __init__(
-        self, watermark: Watermark, *, name: str = "preset", text_queue_characters: int = 2000
+        self,
+        watermark: Watermark,
+        *,
+        name: str = "preset",
+        text_queue_characters: int = 2000,
+        workers: int = 2,
     ) -> None:
-        self._voice = HibariVoice()
-        self._watermark = watermark
+        """Load the voice.
+
+        Args:
+            watermark: the stage every sample goes through.
+            name: how requests name the model.
+            text_queue_characters: text that may wait in a session; `push_text` waits beyond it.
+            workers: threads that speak; a clause occupies one for some 10 ms a second of speech.
+
+        Raises:
+            CheckpointError: the voice's model cannot be read.
+        """
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="preset")
+        self._stages = PresetStages(PresetModel(VOICE), watermark, self._workers)
         self._text_queue_characters = text_queue_characters
-        # One thread: clauses are short, and callers are served in the order they ask.
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="preset-voice")
         self._capabilities = Capabilities(
             model=name,
-            sample_rate=SAMPLE_RATE,
+            sample_rate=SAMPLE_RATE_HZ,
             modes=frozenset({Mode.PRESET}),
             languages=frozenset({"en"}),
             speaks_before_clause_end=False,
-            speed=(SLOWEST, FASTEST),
+            speed=SPEEDS,
             pronunciation=True,
         )
 
@@ -57,11 +69,12 @@ class PresetEngine:
 
     def voices(self) -> Sequence[VoiceInfo]:
         """See `Engine`."""
-        return [HEART]
+        return [VoiceInfo(VOICE, "en", "American English, female", Mode.PRESET)]
 
     async def warm_up(self) -> None:
-        """Speak a short text."""
-        session = await self.open_session(SpeechRequest(voice=HEART.name, seed=0))
+        """Read the dictionary and speak a short text."""
+        load_dictionary()
+        session = await self.open_session(SpeechRequest(voice=VOICE, seed=0))
         await session.push_text(WARM_UP_TEXT)
         await session.end_text()
         async for event in session.events():
@@ -70,36 +83,43 @@ class PresetEngine:
 
     async def open_session(self, request: SpeechRequest) -> PresetSession:
         """See `Engine`."""
+        if request.voice != VOICE:
+            raise UnknownVoice(
+                f"There is no voice {request.voice!r} here; there is {VOICE}.",
+                field="voice",
+                limit=VOICE,
+            )
         self._refuse_unsupported(request)
         return PresetSession(
-            self._voice,
-            self._worker,
-            self._watermark.stream(SAMPLE_RATE),
+            self._stages,
             speed=request.speed,
             seed=secrets.randbelow(SEEDS) if request.seed is None else request.seed,
             text_queue_characters=self._text_queue_characters,
         )
 
     def _refuse_unsupported(self, request: SpeechRequest) -> None:
-        model = self._capabilities.model
-        if request.voice != HEART.name:
-            raise UnknownVoice(
-                f"The model {model} has no voice {request.voice!r}; it has {HEART.name}.",
-                field="voice",
-                limit=HEART.name,
-            )
-        if not SLOWEST <= request.speed <= FASTEST:
-            raise UnsupportedFeature(
-                f"The model {model} speaks at speeds from {SLOWEST:g} to {FASTEST:g}.",
+        able = self._capabilities
+        slowest, fastest = able.speed
+        # Written so that NaN is refused too.
+        if not (math.isfinite(request.speed) and slowest <= request.speed <= fastest):
+            raise InvalidRequest(
+                f"The model {able.model} speaks at speeds from {slowest:g} to {fastest:g}.",
                 field="speed",
-                limit=f"{SLOWEST:g}..{FASTEST:g}",
+                limit=fastest if request.speed > fastest else slowest,
             )
-        if request.language is not None and request.language.split("-")[0].lower() != "en":
-            raise UnsupportedFeature(f"The model {model} speaks en.", field="language", limit="en")
+        if request.seed is not None and request.seed < 0:
+            raise InvalidRequest("A seed is not negative.", field="seed", limit=0)
+        if request.language is not None and request.language.split("-")[0] not in able.languages:
+            raise UnsupportedFeature(
+                f"The model {able.model} speaks {', '.join(sorted(able.languages))}.",
+                field="language",
+            )
         for field in ("instruct", "first_hop", "max_hop"):
             if getattr(request, field) is not None:
-                raise UnsupportedFeature(f"The model {model} has no {field}.", field=field)
+                raise UnsupportedFeature(
+                    f"The model {able.model} does not support {field}.", field=field
+                )
 
     async def close(self) -> None:
-        """See `Engine`."""
-        await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
+        """Free the worker threads once the clauses in them are spoken."""
+        self._workers.shutdown(wait=False, cancel_futures=True)

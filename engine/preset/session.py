@@ -1,6 +1,9 @@
-"""One turn of a preset voice.
+"""One turn of speech in a preset voice.
 
-text pieces ─► normaliser ─► clauses ─► voice ─► watermark ─► events
+    text pieces ─► words ─► clauses ─► symbols ─► model ─► joins ─► watermark ─► events
+
+A clause is spoken as soon as it is complete, in a worker thread: some 10 ms of work for a second
+of speech. Nothing is spoken ahead of the reader of `events`.
 """
 
 from __future__ import annotations
@@ -8,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,46 +26,68 @@ from antiphon.engine.interface import (
     SpeechFinished,
     SpeechProgress,
 )
-from antiphon.engine.preset.voice import SAMPLE_RATE, HibariVoice, SpokenClause
-from antiphon.engine.silence import SilenceGuard
-from antiphon.engine.text.clauses import Clause, ClauseLimits, ClauseSplitter
+from antiphon.engine.preset.joins import Speech, pause, trimmed
+from antiphon.engine.preset.model import SAMPLE_RATE_HZ, PresetModel
+from antiphon.engine.preset.phonemes import PhonemeString, SpokenWord, phoneme_strings
+from antiphon.engine.text.clauses import Clause, ClauseSplitter
 from antiphon.engine.text.normalizer import StreamingNormalizer
 from antiphon.engine.text.validate import validate_text
-from antiphon.engine.turn import Flush, TextQueue, Turn
-from antiphon.engine.watermark.interface import WatermarkStream
+from antiphon.engine.turn import FLUSH, Flush, TextQueue, Turn
+from antiphon.engine.watermark.interface import Watermark
 from antiphon.engine.watermark.marked import FloatSamples, MarkedAudio
 
-CLAUSES = ClauseLimits(first_max_words=5)
-"""A caller waits for the whole first clause, so it is cut earlier than the others."""
-PAUSES_S = {",": 0.12, ";": 0.2, ":": 0.2, ".": 0.32, "!": 0.32, "?": 0.32}
-PIECE = SAMPLE_RATE // 2
-"""Samples of one event: what a cancel may still let through, and what a reader gets at a time."""
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class PresetStages:
+    """What the sessions of one voice share."""
+
+    model: PresetModel
+    watermark: Watermark
+    workers: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A word's sound, and the pause before it where a clause begins."""
+
+    samples: FloatSamples
+    pause_samples: int
+    """Of `samples`, how many at the start are pause."""
+    word: SpokenWord
+
+
+@dataclass(slots=True)
+class _Timings:
+    text_s: float = 0.0
+    model_s: float = 0.0
+    watermark_s: float = 0.0
+
+    def take(self) -> dict[str, float]:
+        taken = {"text": self.text_s, "model": self.model_s, "watermark": self.watermark_s}
+        self.text_s = self.model_s = self.watermark_s = 0.0
+        return taken
 
 
 class PresetSession(Turn):
-    """One turn. See `SpeechSession` for its contract."""
+    """See `SpeechSession` for its contract."""
 
     def __init__(
-        self,
-        voice: HibariVoice,
-        worker: Executor,
-        mark: WatermarkStream,
-        *,
-        speed: float,
-        seed: int,
-        text_queue_characters: int,
+        self, stages: PresetStages, *, speed: float, seed: int, text_queue_characters: int
     ) -> None:
         super().__init__()
-        self._voice = voice
-        self._worker = worker
-        self._mark = mark
+        self._stages = stages
         self._speed = speed
-        self._seed = seed
+        self._rng = np.random.default_rng(seed)
         self._text = TextQueue(text_queue_characters)
-        self._guard = SilenceGuard(SAMPLE_RATE)
-        self._captions = _Captions()
-        self._first_text: float | None = None
+        self._timings = _Timings()
+        self._mark = stages.watermark.stream(SAMPLE_RATE_HZ)
+        self._pushed = 0
         self._handed_out = 0
+        self._last_mark: str | None = None
+        self._unreported: deque[tuple[int, int, SpokenWord]] = deque()
 
     async def push_text(self, text: str) -> None:
         """Add text; waits while the queue is full.
@@ -68,12 +96,10 @@ class PresetSession(Turn):
             InvalidRequest: control characters or lone surrogates.
         """
         validate_text(text)
-        if self._first_text is None:
-            self._first_text = time.monotonic()
         await self._text.put(text)
 
     async def flush(self) -> None:
-        """Speak what is buffered without waiting for the end of its clause."""
+        """Speak what is buffered without waiting for the text that could change it."""
         self._text.flush()
 
     async def end_text(self) -> None:
@@ -81,100 +107,99 @@ class PresetSession(Turn):
         self._text.end()
 
     async def _events(self) -> AsyncGenerator[SpeechEvent, None]:
-        mark: str | None = None
         try:
-            number = 0
-            async for clause in self._clauses():
-                timings = self._waited_for_text()
-                started = time.monotonic()
-                spoken = await self._in_worker(clause, number)
-                timings["voice"] = time.monotonic() - started
-                async for event in self._audio(_after_pause(spoken, mark), timings):
-                    yield event
-                mark = clause.words[-1].mark
-                number += 1
-            if number:
-                self._guard.finish()
-                for event in self._out(await asyncio.to_thread(self._mark.finish), {}):
-                    yield event
-            reason = FinishReason.STOP if number else FinishReason.EMPTY
+            async with aclosing(self._clauses()) as clauses:
+                async for clause in clauses:
+                    if isinstance(clause, Flush):
+                        for event in await self._released():
+                            yield event
+                        continue
+                    for stretch in await self._in_worker(self._speak, clause):
+                        for event in await self._marked(stretch):
+                            yield event
+            for event in await self._released():
+                yield event
+            reason = FinishReason.STOP if self._pushed else FinishReason.EMPTY
             yield SpeechFinished(reason, self._handed_out)
         finally:
             self._text.close()
 
-    async def _clauses(self) -> AsyncGenerator[Clause, None]:
-        normalizer, splitter = StreamingNormalizer(), ClauseSplitter(CLAUSES)
+    async def _clauses(self) -> AsyncGenerator[Clause | Flush, None]:
+        """Text front end: clauses, as soon as no later text can change them."""
+        normalizer, splitter = StreamingNormalizer(), ClauseSplitter()
         async for item in self._text:
+            started = time.monotonic()
             if isinstance(item, Flush):
-                complete = splitter.push(normalizer.flush()) + splitter.flush()
+                ready = [*splitter.push(normalizer.flush()), *splitter.flush()]
             else:
-                complete = splitter.push(normalizer.push(item))
-            for clause in complete:
+                ready = splitter.push(normalizer.push(item))
+            self._timings.text_s += time.monotonic() - started
+            for clause in ready:
                 yield clause
-        for clause in splitter.push(normalizer.end()) + splitter.end():
+            if isinstance(item, Flush):
+                yield FLUSH
+        for clause in [*splitter.push(normalizer.end()), *splitter.end()]:
             yield clause
 
-    async def _in_worker(self, clause: Clause, number: int) -> SpokenClause:
-        loop = asyncio.get_running_loop()
-        seed = (self._seed + number) % 2**63
-        return await loop.run_in_executor(
-            self._worker, lambda: self._voice.speak(clause, speed=self._speed, seed=seed)
-        )
+    def _speak(self, clause: Clause) -> list[_Stretch]:
+        """Speak one clause; runs in a worker thread, one clause of a session at a time."""
+        started = time.monotonic()
+        stretches: list[_Stretch] = []
+        for string in phoneme_strings(clause):
+            utterance = self._stages.model.speak(string.symbols, self._speed, self._rng)
+            before = pause(self._last_mark or "", self._speed)
+            stretches += _by_word(before, trimmed(utterance), string)
+            self._last_mark = string.mark
+        self._timings.model_s += time.monotonic() - started
+        return stretches
 
-    async def _audio(
-        self, spoken: SpokenClause, timings: dict[str, float]
-    ) -> AsyncGenerator[SpeechEvent, None]:
-        self._guard.check(spoken.samples)
-        self._captions.add(spoken)
-        for start in range(0, len(spoken.samples), PIECE):
-            piece = spoken.samples[start : start + PIECE]
-            started = time.monotonic()
-            marked = await asyncio.to_thread(self._mark.push, piece)
-            timings["watermark"] = time.monotonic() - started
-            for event in self._out(marked, timings):
-                yield event
-            timings = {}
+    async def _marked(self, stretch: _Stretch) -> list[SpeechEvent]:
+        start = self._pushed + stretch.pause_samples
+        self._pushed += len(stretch.samples)
+        self._unreported.append((start, self._pushed, stretch.word))
+        started = time.monotonic()
+        audio = await self._in_worker(self._mark.push, stretch.samples)
+        self._timings.watermark_s += time.monotonic() - started
+        return self._hand_out(audio)
 
-    def _out(self, marked: MarkedAudio, timings: dict[str, float]) -> Iterator[SpeechEvent]:
-        if not len(marked):
-            return
-        self._handed_out += len(marked)
-        yield from self._captions.until(self._handed_out)
-        yield SpeechAudio(marked, timings)
+    async def _released(self) -> list[SpeechEvent]:
+        """Give out what the watermark holds back: nothing follows for now."""
+        if not self._mark.hold_back_samples and self._handed_out == self._pushed:
+            return []
+        finished, self._mark = self._mark, self._stages.watermark.stream(SAMPLE_RATE_HZ)
+        workers = self._stages.workers
+        audio = await asyncio.get_running_loop().run_in_executor(workers, finished.finish)
+        return self._hand_out(audio)
 
-    def _waited_for_text(self) -> dict[str, float]:
-        if self._handed_out or self._first_text is None:
-            return {}
-        return {"text": time.monotonic() - self._first_text}
+    def _hand_out(self, audio: MarkedAudio) -> list[SpeechEvent]:
+        self._handed_out += len(audio)
+        events: list[SpeechEvent] = []
+        if len(audio):
+            events.append(SpeechAudio(audio, self._timings.take()))
+        while self._unreported and self._unreported[0][1] <= self._handed_out:
+            start, end, word = self._unreported.popleft()
+            events.append(
+                SpeechProgress(
+                    word.text, word.source_end, start / SAMPLE_RATE_HZ, end / SAMPLE_RATE_HZ
+                )
+            )
+        return events
+
+    async def _in_worker(self, work: Callable[[A], T], item: A) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._stages.workers, work, item)
 
 
-def _after_pause(spoken: SpokenClause, mark: str | None) -> SpokenClause:
-    """Put the pause of the mark before a clause in front of it; None is the turn's beginning."""
-    pause: FloatSamples = np.zeros(int(PAUSES_S.get(mark or "", 0.0) * SAMPLE_RATE), np.float32)
-    return SpokenClause(
-        np.concatenate([pause, spoken.samples]),
-        tuple((word, end + len(pause)) for word, end in spoken.words),
-    )
-
-
-class _Captions:
-    """Words that were synthesised and not yet handed out."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[str, int, int]] = deque()
-        self._samples = 0
-        self._reported = 0.0
-
-    def add(self, spoken: SpokenClause) -> None:
-        """Take note of a clause, behind those before it."""
-        for word, end in spoken.words:
-            self._waiting.append((word.text + word.mark, word.source_end, self._samples + end))
-        self._samples += len(spoken.samples)
-
-    def until(self, samples: int) -> Iterator[SpeechProgress]:
-        """Yield the words that ended within the first `samples` samples, each once."""
-        while self._waiting and self._waiting[0][2] <= samples:
-            text, characters, end = self._waiting.popleft()
-            end_s = end / SAMPLE_RATE
-            yield SpeechProgress(text, characters, self._reported, end_s)
-            self._reported = end_s
+def _by_word(before: FloatSamples, speech: Speech, string: PhonemeString) -> list[_Stretch]:
+    """Cut a string's speech behind each of its words; the last takes the rest."""
+    stretches: list[_Stretch] = []
+    start = 0
+    for word in string.words:
+        is_last = word is string.words[-1]
+        end = len(speech.samples) if is_last else int(speech.symbol_ends[word.symbols_end - 1])
+        samples = speech.samples[start:end]
+        if stretches:
+            stretches.append(_Stretch(samples, 0, word))
+        else:
+            stretches.append(_Stretch(np.concatenate([before, samples]), len(before), word))
+        start = end
+    return stretches

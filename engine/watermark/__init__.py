@@ -1,0 +1,1 @@
+"""The stage that every sample goes through before it may leave."""
