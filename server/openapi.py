@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from antiphon.server.openapi_calls import CALL, call_paths
+
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
@@ -77,13 +79,14 @@ def document() -> dict[str, Any]:
             "version": version("antiphon"),
             "description": "Text that is still being written becomes speech that is heard.",
         },
-        "paths": _paths(),
+        "paths": {**_paths(), **call_paths()},
         "components": {
             "schemas": {
                 "Error": _ERROR,
                 "Voice": _VOICE,
                 "Detection": _DETECTION,
                 "SpeechRequest": _SPEECH,
+                "Call": CALL,
             },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},

@@ -17,6 +17,7 @@ from websockets.exceptions import InvalidStatus
 
 from antiphon.engine.audio_file import decode_audio
 from antiphon.server.app import create_app
+from antiphon.server.calls.registry import Calls
 from antiphon.server.openapi import document
 from tests.server.harness import Running, eventually, serving, talking
 from tests.server.tone_engine import VOICES, WORD_SAMPLES, speech
@@ -78,7 +79,7 @@ async def test_openapi_describes_every_route_and_no_other() -> None:
         described = (await http.get("/openapi.json")).json()
         routes = {
             (route.path, method)
-            for route in create_app(server.house).routes
+            for route in create_app(server.house, Calls(server.house)).routes
             for method in getattr(route, "methods", None) or ()
             if method != "HEAD"
         }
