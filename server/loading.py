@@ -47,9 +47,11 @@ def load_engine(section: EngineSection, watermark: Watermark, *, max_sessions: i
         CheckpointError, InvalidConfiguration: it cannot be loaded.
     """
     if isinstance(section, PresetEngineSection):
-        from antiphon.engine.preset import PresetEngine
+        from antiphon.engine.preset.engine import PresetEngine
 
-        return PresetEngine(watermark)
+        return PresetEngine(
+            watermark, name=section.name, text_queue_characters=section.text_queue_chars
+        )
     return _load_cosyvoice(section, watermark, max_sessions)
 
 

@@ -33,6 +33,8 @@ _SENTENCE_ENDS = frozenset(".!?。！？…")
 _CLAUSE_ENDS = _SENTENCE_ENDS | frozenset(",;:，；：、")
 _END_TOLERANCE_S = 0.001
 """A sentence ends with the audio message that its end falls into."""
+_FRAME_S = 0.02
+"""Encoders keep up to a frame of what an engine has handed out."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -51,11 +53,14 @@ class _TurnFrames:
     started: bool = False
     sentences: int = 0
     bytes: int = 0
+    samples: int = 0
     chunk: int = 0
     sentence_start_s: float = 0.0
     position_s: float = 0.0
     ends: deque[tuple[float, int]] = field(default_factory=deque)
     """Where sentences end that are known and not yet sent: seconds, and characters of the text."""
+    progress: deque[Progress] = field(default_factory=deque)
+    """What is to be told once its audio was sent."""
     words: deque[tuple[str, float, float]] = field(default_factory=deque)
     """Words not yet sent, with start and end in seconds of the turn."""
 
@@ -103,9 +108,9 @@ class NativeFrames:
 
     def _audio(self, effect: Audio, contexts: int) -> Iterator[str | bytes]:
         frames = self._turns[effect.turn]
-        yield from self._pass_ends(effect.turn, frames)
         if not frames.started:
             yield self._start(effect.turn, frames)
+        frames.samples += effect.samples
         start_s, frames.position_s = frames.position_s, frames.position_s + effect.seconds
         frames.bytes += len(effect.payload)
         # A binary message cannot say whose it is.
@@ -113,6 +118,7 @@ class NativeFrames:
             yield self._chunk(effect.turn, frames, effect.payload, start_s)
         else:
             yield effect.payload
+        yield from self._reached(effect.turn, frames)
 
     def _start(self, turn: int, frames: _TurnFrames) -> str:
         frames.started = True
@@ -154,27 +160,23 @@ class NativeFrames:
 
     def _progress(self, effect: Progress) -> Iterator[str]:
         frames = self._turns[effect.turn]
+        frames.progress.append(effect)
         if frames.settings.word_timestamps:
             frames.words.extend(_timed_words(effect))
-        yield self._json(
-            "progress",
-            frames.context,
-            utterance_index=effect.turn,
-            text=effect.text,
-            characters=effect.characters,
-            samples=effect.samples,
-            start_ms=_ms(effect.start_s),
-            end_ms=_ms(effect.end_s),
-        )
         split = frames.settings.split
         said = frames.text[frames.known_to : effect.characters]
         if split is not Split.NONE and _first_end(said, split):
             frames.ends.append((effect.end_s, effect.characters))
             frames.known_to = effect.characters
-        yield from self._pass_ends(effect.turn, frames)
+        yield from self._reached(effect.turn, frames)
 
-    def _pass_ends(self, turn: int, frames: _TurnFrames) -> Iterator[str]:
-        """End the sentences whose audio was sent. Engines tell of words before or after it."""
+    def _reached(self, turn: int, frames: _TurnFrames) -> Iterator[str]:
+        """Tell of the words and end the sentences whose audio was sent.
+
+        Engines tell of a word before its audio or after it.
+        """
+        while frames.progress and frames.position_s >= frames.progress[0].end_s - _FRAME_S:
+            yield self._told(frames, frames.progress.popleft())
         while frames.ends and frames.position_s >= frames.ends[0][0] - _END_TOLERANCE_S:
             if frames.words and not frames.started:
                 # Told of after its audio went out with the sentence before; words are never lost.
@@ -183,6 +185,18 @@ class NativeFrames:
                 yield from self._end_sentence(turn, frames)
                 frames.sentence += 1
             _, frames.sentence_from = frames.ends.popleft()
+
+    def _told(self, frames: _TurnFrames, effect: Progress) -> str:
+        return self._json(
+            "progress",
+            frames.context,
+            utterance_index=effect.turn,
+            text=effect.text,
+            characters=effect.characters,
+            samples=frames.samples,
+            start_ms=_ms(effect.start_s),
+            end_ms=_ms(effect.end_s),
+        )
 
     def _end_sentence(self, turn: int, frames: _TurnFrames, error: bool = False) -> Iterator[str]:
         if not frames.started:
@@ -206,6 +220,9 @@ class NativeFrames:
     def _done(self, effect: Done) -> Iterator[str]:
         report = effect.report
         frames = self._turns.pop(report.turn)
+        if report.finish_reason not in ("cancelled", "error"):
+            for progress in frames.progress:
+                yield self._told(frames, progress)
         if frames.words and not frames.started:
             yield self._start(report.turn, frames)
         yield from self._end_sentence(report.turn, frames, error=report.finish_reason == "error")

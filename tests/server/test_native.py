@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 from websockets.exceptions import ConnectionClosed
 
 from antiphon.server.audio import AudioFormat, messages
-from tests.server.harness import Client, assert_same_sound, serving, talking
+from tests.server.harness import Client, Running, assert_same_sound, serving, talking
 from tests.server.tone_engine import VOICES, WORD_SAMPLES, speech
 
 TEXT = "one two three four five"
@@ -94,6 +96,14 @@ async def test_formats_carry_the_tones(name: str, rate: int) -> None:
             assert len(heard.messages) in (20, 21)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[Running]:
+    """One server for the many ways to be refused."""
+    async with serving() as server:
+        yield server
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("fields", "code", "field"),
     [
@@ -116,9 +126,9 @@ async def test_formats_carry_the_tones(name: str, rate: int) -> None:
     ],
 )
 async def test_wrong_values_are_refused_by_name(
-    fields: dict[str, Any], code: str, field: str
+    fields: dict[str, Any], code: str, field: str, shared: Running
 ) -> None:
-    async with serving() as server, talking(server) as client:
+    async with talking(shared) as client:
         error = await client.refused(json.dumps({"type": "session.config", **fields}))
         assert (error["code"], error["field"]) == (code, field)
         assert error["message"]
@@ -127,6 +137,7 @@ async def test_wrong_values_are_refused_by_name(
         assert (await client.say("one")).done["samples"] == WORD_SAMPLES
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("message", "code", "field"),
     [
@@ -143,8 +154,10 @@ async def test_wrong_values_are_refused_by_name(
         (b"\x00\x01", "malformed_message", None),
     ],
 )
-async def test_bad_messages_are_refused(message: str | bytes, code: str, field: str | None) -> None:
-    async with serving() as server, talking(server) as client:
+async def test_bad_messages_are_refused(
+    message: str | bytes, code: str, field: str | None, shared: Running
+) -> None:
+    async with talking(shared) as client:
         await client.configure()
         error = await client.refused(message)
         assert (error["code"], error["field"]) == (code, field)

@@ -144,3 +144,16 @@ def test_a_phrase_shares_its_time_among_its_words() -> None:
     ]
     assert [word["word"] for word in timed] == ["One", "two.", "Three."]
     assert [word["end_ms"] for word in timed] == [150.0, 350.0, 650.0]
+
+
+def test_a_word_is_told_once_its_audio_was_sent() -> None:
+    messages = written(settings(), [*words(), *packets(0.6)])
+    sent_s, told = 0.0, []
+    for message in messages:
+        if isinstance(message, bytes):
+            sent_s += 0.02
+        elif message["type"] == "progress":
+            told.append(message["text"])
+            assert abs(sent_s - message["end_ms"] / 1000) < 0.0201
+            assert message["samples"] == round(sent_s * 24_000)
+    assert told == ["One", "two.", "Three."]
