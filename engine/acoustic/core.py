@@ -107,6 +107,10 @@ class AcousticCore:
     def forget_voice(self, voice_key: str) -> None:
         """Drop what is held for a voice. Turns that speak with it keep it until they end."""
         self._voices.forget(voice_key)
+        wanted = [hop.stream.prompt for hop in self._hops]
+        self._building = [
+            prompt for prompt in self._building if prompt.key.voice != voice_key or prompt in wanted
+        ]
 
     def submit(
         self,
@@ -168,6 +172,8 @@ class AcousticCore:
         elif hop.work is None:
             if stream.flow is None:
                 if not stream.prompt.work.done:
+                    if stream.prompt not in self._building:
+                        self._building.append(stream.prompt)
                     return
                 stream.flow = stream.prompt.start()
                 stream.solved = stream.flow.final_tokens
@@ -239,6 +245,7 @@ class AcousticCore:
 
     def _fail(self, item: Hop | VoicePrompt, error: AntiphonError) -> None:
         """End one item with an error and let go of its memory; the others go on."""
+        error = error.with_traceback(None)  # its frames would hold the memory
         if isinstance(item, Hop):
             item.result = error
             item.work = None

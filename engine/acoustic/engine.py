@@ -101,6 +101,11 @@ class DecoderEngine:
         self._worker.tell(lambda: self._core.forget_voice(key))
 
     @property
+    def open_streams(self) -> int:
+        """Turns that are open now."""
+        return self._open
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values in use, voices and sessions together."""
         return self._core.cache_bytes

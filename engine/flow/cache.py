@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,3 +89,10 @@ class PagePool:
         pages = chunk.pages.flatten()
         for layer in self.layers:
             layer[pages.to(layer.device)] = 0
+
+
+def _untouched(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on a CPU such as the system maps when first used (torch's would be written now)."""
+    if device.type == "cpu" and dtype == torch.float32:
+        return torch.from_numpy(np.zeros(shape, np.float32))
+    return torch.zeros(shape, dtype=dtype, device=device)

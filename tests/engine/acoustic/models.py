@@ -13,7 +13,7 @@ from antiphon.engine.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow import Flow
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
-from antiphon.engine.flow.step import solve
+from antiphon.engine.flow.step import CachedFlow, solve
 from antiphon.engine.flow.stream import FlowState, FlowStreamer, FlowVoice
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.vocoder.source import SourceNoise
@@ -51,7 +51,7 @@ def vocoder() -> Vocoder:
     return Vocoder(hift(), source_noise())
 
 
-def streamer(budget_mib: int = 256) -> FlowStreamer:
+def streamer(budget_mib: int = 256) -> CachedFlow:
     config = flow().config.estimator
     pool = PagePool(
         layers=config.depth,
@@ -59,7 +59,7 @@ def streamer(budget_mib: int = 256) -> FlowStreamer:
         width=config.heads * config.dim_head,
         budget_bytes=budget_mib << 20,
     )
-    return FlowStreamer(flow(), pool)
+    return CachedFlow(flow(), pool)
 
 
 def small_settings(**changes: float) -> EngineSettings:
