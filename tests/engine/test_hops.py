@@ -18,9 +18,7 @@ settings = st.builds(
 
 
 @given(settings, st.lists(st.floats(0.1, 1.0), max_size=40))
-def test_hops_stay_in_bounds_and_meet_the_chunks(
-    chosen: HopSettings, shares: list[float]
-) -> None:
+def test_hops_stay_in_bounds_and_meet_the_chunks(chosen: HopSettings, shares: list[float]) -> None:
     plan = HopPlan(chosen)
     assert plan.wanted() == chosen.first_hop + LOOK_AHEAD_TOKENS
     given = 0
