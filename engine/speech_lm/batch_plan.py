@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -30,27 +30,33 @@ class BatchPlan:
     def __init__(self, rows: Sequence[Row], device: torch.device) -> None:
         self._rows = rows
         self._device = device
-        counts = [len(row.ids) for row in rows]
-        self.ids = self._index(list(chain.from_iterable(row.ids for row in rows)))
-        self.positions = self._index(
-            list(chain.from_iterable(range(r.length, r.length + len(r.ids)) for r in rows))
-        )
-        ends = torch.tensor(counts).cumsum(0)
-        self.last = (ends - 1).to(device)
+        self._counts = [len(row.ids) for row in rows]
+        ends = list(accumulate(self._counts))
+        self._starts = [end - count for end, count in zip(ends, self._counts, strict=True)]
+        self._single = [i for i, count in enumerate(self._counts) if count == 1]
+        self._several = [i for i, count in enumerate(self._counts) if count > 1]
+        self.ids = self._index([token for row in rows for token in row.ids])
+        self.last = [end - 1 for end in ends]
         """Index of each row's last position among the flat ones."""
-        self._starts = [end - count for end, count in zip(ends.tolist(), counts, strict=True)]
-        self._single = [i for i, count in enumerate(counts) if count == 1]
-        self._several = [i for i, count in enumerate(counts) if count > 1]
-        self._slots: Tensor | None = None
-        if len(rows) > 1:
-            repeated = chain.from_iterable([row.slot] * len(row.ids) for row in rows)
-            self._slots = self._index(list(repeated))
+        self._alone = len(rows) == 1
+        if not self._alone:
+            self._positions = self._index(
+                [p for r in rows for p in range(r.length, r.length + len(r.ids))]
+            )
+            self._slots = self._index([row.slot for row in rows for _ in row.ids])
         if self._single:
             self._plan_single()
         self._masks = {i: self._causal(rows[i]) for i in self._several}
 
     def _index(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+    def at_positions(self, table: Tensor) -> Tensor:
+        """Return the entries of a table by position, (flat positions, …)."""
+        if self._alone:
+            start = self._rows[0].length
+            return table[start : start + self._counts[0]]
+        return table[self._positions]
 
     def _plan_single(self) -> None:
         rows = [self._rows[i] for i in self._single]
@@ -59,12 +65,12 @@ class BatchPlan:
         self._span = (low, high)
         self._longest = longest
         self._single_mask: Tensor | None = None
-        self._places = self._index([row.slot - low for row in rows])
-        self._flat = self._index([self._starts[i] for i in self._single])
-        self._dense = [row.slot for row in rows] == list(range(low, high)) and len(rows) == len(
-            self._starts
-        )
+        in_order = [row.slot for row in rows] == list(range(low, high))
+        self._dense = in_order and not self._several
         """Whether the flat order is the slots' order and nothing else is in the batch."""
+        if not self._dense:
+            self._places = self._index([row.slot - low for row in rows])
+            self._flat = self._index([self._starts[i] for i in self._single])
         if high - low > 1:
             lengths = torch.ones(high - low, dtype=torch.int64)
             for row in rows:
@@ -82,8 +88,8 @@ class BatchPlan:
 
     def write(self, store: Tensor, keys_values: Tensor) -> None:
         """Put new keys and values, (positions, 2 · kv heads, dim), into one layer's cache."""
-        if self._slots is not None:
-            store[self._slots, :, self.positions] = keys_values
+        if not self._alone:
+            store[self._slots, :, self._positions] = keys_values
             return
         row = self._rows[0]
         view = store[row.slot, :, row.length : row.length + len(row.ids)]

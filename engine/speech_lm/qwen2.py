@@ -102,11 +102,14 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    input_norm: Tensor
+    """Weights of one layer as (in, out): one row times such a matrix reads memory in order.
+
+    The scales of the RMS norms are folded into the matrices that follow them.
+    """
+
     qkv: Tensor
     qkv_bias: Tensor
     out: Tensor
-    post_norm: Tensor
     gate_up: Tensor
     down: Tensor
 
@@ -138,12 +141,13 @@ class Qwen2SpeechLM:
         def get(name: str) -> Tensor:
             return used[name].to(device=device, dtype=dtype)
 
-        self._embedding = unified_embedding(config, used).to(device=device, dtype=dtype)
-        self._head = get("llm_decoder.weight")
+        self.embedding_table = unified_embedding(config, used).to(device=device, dtype=dtype)
+        """(vocabulary size, hidden)."""
+        self._head = _folded(get("llm_decoder.weight"), get("llm.model.model.norm.weight"))
         self._head_bias = get("llm_decoder.bias") if config.head_bias else None
-        self._norm = get("llm.model.model.norm.weight")
         self._layers = [self._layer(i, get) for i in range(config.backbone.num_hidden_layers)]
         self._cos, self._sin = _rotary_table(config.backbone, positions, dtype, device)
+        self._eps = torch.tensor(config.backbone.rms_norm_eps, dtype=dtype, device=device)
 
     @staticmethod
     def _layer(index: int, get: Callable[[str], Tensor]) -> _Layer:
@@ -153,13 +157,13 @@ class Qwen2SpeechLM:
             return torch.cat([get(f"{at}{folder}.{name}_proj.{kind}") for name in names.split()])
 
         return _Layer(
-            input_norm=get(f"{at}input_layernorm.weight"),
-            qkv=joined("self_attn", "q k v", "weight"),
+            qkv=_folded(joined("self_attn", "q k v", "weight"), get(f"{at}input_layernorm.weight")),
             qkv_bias=joined("self_attn", "q k v", "bias"),
-            out=get(f"{at}self_attn.o_proj.weight"),
-            post_norm=get(f"{at}post_attention_layernorm.weight"),
-            gate_up=joined("mlp", "gate up", "weight"),
-            down=get(f"{at}mlp.down_proj.weight"),
+            out=get(f"{at}self_attn.o_proj.weight").t().contiguous(),
+            gate_up=_folded(
+                joined("mlp", "gate up", "weight"), get(f"{at}post_attention_layernorm.weight")
+            ),
+            down=get(f"{at}mlp.down_proj.weight").t().contiguous(),
         )
 
     @torch.no_grad()
@@ -175,23 +179,33 @@ class Qwen2SpeechLM:
             (rows, speech rows), or (positions, speech rows) with `logits_of_all`.
         """
         plan = BatchPlan(rows, self.device)
-        hidden = functional.embedding(plan.ids, self._embedding)
-        cos, sin = self._cos[plan.positions], self._sin[plan.positions]
+        hidden = functional.embedding(plan.ids, self.embedding_table)
+        cos, sin = plan.at_positions(self._cos), plan.at_positions(self._sin)
         for layer, store in zip(self._layers, cache.data, strict=True):
             hidden = self._attend(layer, store, plan, hidden, cos, sin)
-            normed = self._rms(hidden, layer.post_norm)
-            gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
-            hidden = hidden + functional.linear(functional.silu(gate).mul_(up), layer.down)
+            gate, up = torch.mm(self._normed(hidden), layer.gate_up).chunk(2, -1)
+            hidden = torch.addmm(hidden, functional.silu(gate).mul_(up), layer.down)
         if not logits_of_all and len(plan.ids) != len(rows):
             hidden = hidden[plan.last]
-        normed = self._rms(hidden, self._norm)
-        return functional.linear(normed, self._head, self._head_bias).float()
+        return self._project(self._normed(hidden), self._head, self._head_bias).float()
 
-    def _rms(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(hidden, (hidden.shape[-1],), weight, self._backbone.rms_norm_eps)
+    def _normed(self, hidden: Tensor) -> Tensor:
+        """RMS norm without its scale. Three small kernels; the library's has five."""
+        norm = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
+        return hidden * torch.addcmul(self._eps, norm, norm, value=1 / hidden.shape[-1]).rsqrt_()
+
+    @staticmethod
+    def _project(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return torch.mm(hidden, weight) if bias is None else torch.addmm(bias, hidden, weight)
 
     def _attend(
-        self, layer: _Layer, store: Tensor, plan: BatchPlan, hidden: Tensor, cos: Tensor, sin: Tensor
+        self,
+        layer: _Layer,
+        store: Tensor,
+        plan: BatchPlan,
+        hidden: Tensor,
+        cos: Tensor,
+        sin: Tensor,
     ) -> Tensor:
         config = self._backbone
         heads, kv_heads, dim = (
@@ -199,8 +213,7 @@ class Qwen2SpeechLM:
             config.num_key_value_heads,
             config.head_dim,
         )
-        normed = self._rms(hidden, layer.input_norm)
-        qkv = functional.linear(normed, layer.qkv, layer.qkv_bias)
+        qkv = self._project(self._normed(hidden), layer.qkv, layer.qkv_bias)
         qkv = qkv.view(len(plan.ids), heads + 2 * kv_heads, dim)
         rotated = qkv[:, : heads + kv_heads]
         # Rotary positions in the half-split form: the sine table carries the sign.
@@ -208,7 +221,12 @@ class Qwen2SpeechLM:
         rotated.mul_(cos).add_(swapped)
         plan.write(store, qkv[:, heads:])
         mixed = plan.attend(store, qkv[:, :heads], kv_heads)
-        return hidden + functional.linear(mixed, layer.out)
+        return torch.addmm(hidden, mixed, layer.out)
+
+
+def _folded(weight: Tensor, scale: Tensor) -> Tensor:
+    """Return (in, out) of an (out, in) matrix whose input was to be multiplied by `scale`."""
+    return (weight * scale).t().contiguous()
 
 
 def _rotary_table(

@@ -55,7 +55,8 @@ class Generation(Protocol):
 
     async def __anext__(self) -> int: ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Cancel. Idempotent."""
 
 
 class SpeechLM(Protocol):

@@ -30,7 +30,7 @@ def uniforms(seeds: Sequence[int], steps: Sequence[int], draws: int = 2) -> NDAr
     seed = np.array([s & _MASK_64 for s in seeds], np.uint64)[:, None]
     step = np.array(steps, np.uint64)[:, None]
     counter = step * np.uint64(draws) + np.arange(1, draws + 1, dtype=np.uint64)
-    mixed = _mix(_mix(seed) + counter * _GOLDEN)
+    mixed = _mix(np.add(_mix(seed), counter * _GOLDEN, dtype=np.uint64))
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -76,7 +76,8 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
     Rows that share their parameters are drawn together.
     """
     if all(draw.sampling.greedy for draw in draws):
-        return logits.argmax(-1).tolist()  # type: ignore[no-any-return]
+        greedy: list[int] = logits.argmax(-1).tolist()
+        return greedy
     groups: dict[tuple[float, int], list[int]] = {}
     result = [0] * len(draws)
     for row, draw in enumerate(draws):
@@ -130,7 +131,7 @@ def nucleus(probabilities: Tensor, top_p: float, top_k: int) -> tuple[Tensor, Te
     ids = keys.topk(min(top_k, rows), dim=-1).indices
     values = probabilities.gather(1, ids)
     before = torch.nn.functional.pad(values.cumsum(-1)[:, :-1], (1, 0))
-    return values * (before < np.float32(top_p)), ids
+    return values * (before < torch.tensor(top_p, dtype=torch.float32)), ids
 
 
 def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:

@@ -19,9 +19,7 @@ from antiphon.engine.speech_lm.request import SpeechLMRequest
 class SequenceBuilder:
     """Builds the state machine of a request for one checkpoint."""
 
-    def __init__(
-        self, vocabulary: Vocabulary, end_of_prompt: int, *, compat: bool = False
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, end_of_prompt: int, *, compat: bool = False) -> None:
         self.vocabulary = vocabulary
         self._end_of_prompt = end_of_prompt
         self._compat = compat

@@ -1,27 +1,26 @@
 """The speech LM in this process: one worker thread, one batch, an asyncio front.
 
-    lm = TorchSpeechLM.load(checkpoint, slots=8)
-    async for token in lm.generate(SpeechLMRequest(prompt, text, sampling)):
-        …
-    await lm.close()
+lm = TorchSpeechLM.load(checkpoint, slots=8)
+async for token in lm.generate(SpeechLMRequest(prompt, text, sampling)):
+    …
+await lm.close()
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections.abc
 import secrets
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from typing import Final
 
 import torch
 
 from antiphon.engine.checkpoint import Checkpoint
-from antiphon.engine.errors import AntiphonError, InvalidRequest, Overloaded, SynthesisFailed
-from antiphon.engine.interface import FinishReason
+from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.speech_lm.decoder import Decoder, Job, Outcome, Pick
+from antiphon.engine.speech_lm.generation import TorchGeneration, call_in
 from antiphon.engine.speech_lm.layout import Sequence
 from antiphon.engine.speech_lm.qwen2 import Qwen2SpeechLM
 from antiphon.engine.speech_lm.request import SpeechLMRequest
@@ -30,14 +29,9 @@ from antiphon.engine.speech_lm.sequences import SequenceBuilder
 
 MAX_AHEAD_TOKENS: Final = 250
 """Ten seconds of speech that nobody has taken: the sequence then pauses."""
-MAX_PENDING_TEXT: Final = 512
-"""Text ids waiting to be used by one request: its source then pauses."""
 RETRY_AFTER_S: Final = 1.0
 
-Ids = collections.abc.Sequence[int]
 Command = Callable[[], None]
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class TorchSpeechLM:
@@ -69,6 +63,7 @@ class TorchSpeechLM:
         self._attempts: list[Callable[[], bool]] = []
         self._wake = threading.Condition()
         self._closing = False
+        self._ended = False
         self._running: dict[Job, TorchGeneration] = {}
         self._reserved = 0
         self._thread = threading.Thread(target=self._work, name="speech-lm", daemon=True)
@@ -171,19 +166,17 @@ class TorchSpeechLM:
             )
 
     def post(self, command: Command) -> None:
-        """Have the worker run a command between two steps."""
+        """Have the worker run a command between two steps; once it has ended, run it here."""
         with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
+            if not self._ended:
+                self._commands.append(command)
+                self._wake.notify()
+                return
+        command()
 
     def post_until(self, attempt: Callable[[], bool]) -> None:
         """Have the worker try between steps until it succeeds."""
         self.post(lambda: None if attempt() else self._attempts.append(attempt))
-
-    @property
-    def alive(self) -> bool:
-        """Whether the worker runs."""
-        return self._thread.is_alive()
 
     def released(self) -> None:
         """Give a reserved place back."""
@@ -211,6 +204,11 @@ class TorchSpeechLM:
             self._attempts = [attempt for attempt in self._attempts if not attempt()]
             idle = not self._step()
         self._fail_all("The speech LM was closed.")
+        with self._wake:
+            self._ended = True
+            commands = list(self._commands)
+        for command in commands:
+            command()
 
     def _step(self) -> bool:
         try:
@@ -239,136 +237,6 @@ class TorchSpeechLM:
             call_in(loop, _receive_all, items)
 
 
-def call_in(
-    loop: asyncio.AbstractEventLoop, function: Callable[[Unpack[Ts]], object], *arguments: Unpack[Ts]
-) -> None:
-    """Call in an event loop from another thread; a loop that is gone has nobody to tell."""
-    try:
-        loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:
-        return
-
-
 def _receive_all(items: list[tuple[TorchGeneration, Outcome]]) -> None:
     for generation, outcome in items:
         generation.receive(outcome)
-
-
-class TorchGeneration:
-    """`Generation` of the torch backend. Used by one task."""
-
-    loop: asyncio.AbstractEventLoop
-
-    def __init__(self, backend: TorchSpeechLM, request: SpeechLMRequest) -> None:
-        self._backend = backend
-        self._request = request
-        self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        self._job: Job | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._reason: FinishReason | None = None
-        self._over = False
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """See `Generation`."""
-        return self._reason
-
-    def __aiter__(self) -> AsyncIterator[int]:
-        return self
-
-    async def __anext__(self) -> int:
-        if self._over:
-            raise StopAsyncIteration
-        if self._job is None:
-            self._start()
-        assert self._job is not None
-        outcome = await self._outcomes.get()
-        if isinstance(outcome, int):
-            self._take(self._job)
-            return outcome
-        self._finish()
-        if isinstance(outcome, AntiphonError):
-            raise outcome
-        self._reason = outcome
-        raise StopAsyncIteration
-
-    def _start(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        text = self._request.text
-        self._job = self._backend.start(self, self._request)
-        if isinstance(text, AsyncIterator):
-            self._pump = self.loop.create_task(self._feed(self._job, text))
-
-    def _take(self, job: Job) -> None:
-        was_paused = job.paused
-        job.consumed += 1
-        if was_paused:
-            self._backend.post(lambda: None)
-
-    async def _feed(self, job: Job, text: AsyncIterator[Ids]) -> None:
-        """Pass text on as it comes, at most `MAX_PENDING_TEXT` ids ahead of its use."""
-        try:
-            async for piece in text:
-                ids = tuple(piece)
-                if ids:
-                    await self._push(job, ids)
-            self._backend.post(job.sequence.end_text)
-        except AntiphonError as error:
-            self._fail(error)
-        except Exception as error:  # The caller's iterator may raise anything.
-            self._fail(SynthesisFailed(f"The text source failed ({type(error).__name__})."))
-
-    async def _push(self, job: Job, ids: tuple[int, ...]) -> None:
-        self._backend.builder.check_text(ids)
-        taken: asyncio.Future[None] = self.loop.create_future()
-
-        def push() -> bool:
-            if job.sequence.pending_text > MAX_PENDING_TEXT and not self._over:
-                return False
-            job.sequence.push_text(ids)
-            call_in(self.loop, _resolve, taken, None)
-            return True
-
-        self._backend.post_until(push)
-        await taken
-
-    def _fail(self, error: AntiphonError) -> None:
-        job = self._job
-        assert job is not None
-        self._backend.post(lambda: self._backend.discard(job))
-        self.receive(error)
-
-    def receive(self, outcome: Outcome) -> None:
-        """Take an outcome from the worker; on the event loop."""
-        self._outcomes.put_nowait(outcome)
-
-    def _finish(self) -> None:
-        if not self._over:
-            self._over = True
-            if self._pump is not None:
-                self._pump.cancel()
-            if self._job is not None:
-                self._backend.released()
-
-    async def aclose(self) -> None:
-        """Cancel: the worker frees the slot before its next step. Idempotent."""
-        job = self._job
-        if self._over or job is None:
-            self._over = True
-            return
-        self._finish()
-        self._reason = FinishReason.CANCELLED
-        freed: asyncio.Future[None] = self.loop.create_future()
-
-        def discard() -> None:
-            self._backend.discard(job)
-            call_in(self.loop, _resolve, freed, None)
-
-        if self._backend.alive:
-            self._backend.post(discard)
-            await freed
-
-
-def _resolve(future: asyncio.Future[T], value: T) -> None:
-    if not future.done():
-        future.set_result(value)
