@@ -1,0 +1,257 @@
+"""The Python API: engines without a server, for programs that are not asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import queue
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from antiphon.engine.interface import SpeechRequest, SpeechSession, VoiceInfo
+
+Samples = NDArray[np.float32]
+Result = TypeVar("Result")
+EVENTS_AHEAD = 4
+"""Pieces of audio made before the caller has taken the ones before them."""
+_TICK_S = 0.1
+
+
+class Engine:
+    """Loaded models with their voices. Usable from any thread; close it, or use it in a `with`.
+
+    Args:
+        config: a deployment's YAML file; without one, the same defaults as `antiphon serve`.
+
+    Raises:
+        InvalidConfiguration, CheckpointError, WatermarkUnavailable: it cannot be loaded.
+    """
+
+    def __init__(self, config: Path | None = None) -> None:
+        from antiphon.server.config import load_config
+        from antiphon.server.loading import load_engines
+
+        self._engines = load_engines(load_config(config))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what runs and free the models. Idempotent."""
+        if self._loop.is_closed():
+            return
+        self._run(self._engines.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second of the default model."""
+        return self._engines.engine(self._engines.model).capabilities.sample_rate
+
+    def voices(self) -> list[VoiceInfo]:
+        """Return the voices of every loaded model."""
+        return [voice for _, voice in self._engines.voices()]
+
+    @overload
+    def synthesize(
+        self,
+        text: str | Iterable[str],
+        voice: str | None = None,
+        *,
+        stream: Literal[False] = False,
+        model: str | None = None,
+        speed: float = 1.0,
+        seed: int | None = None,
+    ) -> Samples: ...
+
+    @overload
+    def synthesize(
+        self,
+        text: str | Iterable[str],
+        voice: str | None = None,
+        *,
+        stream: Literal[True],
+        model: str | None = None,
+        speed: float = 1.0,
+        seed: int | None = None,
+    ) -> Iterator[Samples]: ...
+
+    def synthesize(
+        self,
+        text: str | Iterable[str],
+        voice: str | None = None,
+        *,
+        stream: bool = False,
+        model: str | None = None,
+        speed: float = 1.0,
+        seed: int | None = None,
+    ) -> Samples | Iterator[Samples]:
+        """Speak a text, watermarked.
+
+        Args:
+            text: a whole text, or an iterable of its pieces, read while they are being spoken.
+            voice: name of a voice; the configured default without one.
+            stream: whether to return an iterator of arrays instead of one array.
+            model: name of a loaded model, where the voice does not say which.
+            speed: 1 is the voice's own pace; engines declare their bounds.
+            seed: equal seeds give equal speech.
+
+        Returns:
+            Float32 mono samples in [-1, 1], or an iterator of them. Dropping the iterator stops
+            the synthesis.
+
+        Raises:
+            UnknownVoice, UnsupportedFeature, InvalidRequest, SynthesisFailed.
+        """
+        from antiphon.server.engines import Wanted
+
+        wanted = Wanted(voice=voice, model=model, speed=speed, seed=seed)
+        settings = self._engines.resolve(wanted)
+        pieces = (text,) if isinstance(text, str) else text
+        arrays = self._arrays(settings.model, settings.request, pieces)
+        if stream:
+            return arrays
+        return np.concatenate([np.zeros(0, np.float32), *arrays])
+
+    def _arrays(
+        self, model: str, request: SpeechRequest, pieces: Iterable[str]
+    ) -> Iterator[Samples]:
+        arrays: queue.Queue[Samples | BaseException | None] = queue.Queue(EVENTS_AHEAD)
+        turn = asyncio.run_coroutine_threadsafe(
+            self._turn(model, request, pieces, arrays), self._loop
+        )
+        try:
+            while True:
+                item = arrays.get()
+                if item is None:
+                    return
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            turn.cancel()
+
+    async def _turn(
+        self,
+        model: str,
+        request: SpeechRequest,
+        pieces: Iterable[str],
+        arrays: queue.Queue[Samples | BaseException | None],
+    ) -> None:
+        from antiphon.engine.interface import SpeechAudio
+
+        last: BaseException | None = None
+        try:
+            session = await self._engines.engine(model).open_session(request)
+            feeding = asyncio.create_task(_feed(session, pieces))
+            try:
+                async for event in session.events():
+                    if isinstance(event, SpeechAudio):
+                        await _put(arrays, event.audio.samples)
+                    if feeding.done() and feeding.exception():
+                        break
+                await feeding
+            finally:
+                feeding.cancel()
+                await session.cancel()
+        except Exception as error:
+            last = error
+        await _put(arrays, last)
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _feed(session: SpeechSession, pieces: Iterable[str]) -> None:
+    try:
+        async for piece in _without_blocking(pieces):
+            await session.push_text(piece)
+    finally:
+        await session.end_text()
+
+
+async def _without_blocking(pieces: Iterable[str]) -> AsyncIterator[str]:
+    """Iterate in a thread where the pieces may be long in coming."""
+    if isinstance(pieces, Sequence):
+        for piece in pieces:
+            yield piece
+        return
+    iterator = iter(pieces)
+    while (piece := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield piece
+
+
+async def _put(
+    arrays: queue.Queue[Samples | BaseException | None], item: Samples | BaseException | None
+) -> None:
+    """Wait for room without holding up the loop."""
+    while True:
+        try:
+            arrays.put_nowait(item)
+            return
+        except queue.Full:
+            await asyncio.sleep(_TICK_S)
+
+
+@cache
+def _default_engine() -> Engine:
+    engine = Engine()
+    atexit.register(engine.close)
+    return engine
+
+
+@overload
+def synthesize(
+    text: str | Iterable[str],
+    voice: str | None = None,
+    *,
+    stream: Literal[False] = False,
+    speed: float = 1.0,
+    seed: int | None = None,
+) -> Samples: ...
+
+
+@overload
+def synthesize(
+    text: str | Iterable[str],
+    voice: str | None = None,
+    *,
+    stream: Literal[True],
+    speed: float = 1.0,
+    seed: int | None = None,
+) -> Iterator[Samples]: ...
+
+
+def synthesize(
+    text: str | Iterable[str],
+    voice: str | None = None,
+    *,
+    stream: bool = False,
+    speed: float = 1.0,
+    seed: int | None = None,
+) -> Samples | Iterator[Samples]:
+    """Speak a text with an engine that is loaded at the first call; see `Engine.synthesize`."""
+    if stream:
+        return _default_engine().synthesize(text, voice, stream=True, speed=speed, seed=seed)
+    return _default_engine().synthesize(text, voice, speed=speed, seed=seed)
