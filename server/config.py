@@ -22,8 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.hops import HopSettings
 from antiphon.server.calls.config import CallsSection
-
-ENVIRONMENT_PREFIX = "ANTIPHON__"
+from antiphon.server.config_merge import merged
 
 
 class _Section(BaseModel):
@@ -196,13 +195,7 @@ def load_config(
         InvalidConfiguration: unreadable file, unknown key, wrong value or combination; `field` is
             the dotted path.
     """
-    values = _read(path) if path is not None else {}
-    for name, text in sorted((os.environ if environment is None else environment).items()):
-        if name.startswith(ENVIRONMENT_PREFIX):
-            dotted = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
-            _assign(values, dotted, _parse(text, name))
-    for dotted, value in (overrides or {}).items():
-        _assign(values, dotted, value)
+    values = merged(path, os.environ if environment is None else environment, overrides or {})
     if "engines" in values:
         # The built-in default voice belongs to the built-in default engine.
         values.setdefault("voice", None)
@@ -291,53 +284,6 @@ def _check_watermark(watermark: WatermarkSection) -> None:
         raise InvalidConfiguration(
             f"The watermark {watermark.name!r} carries no payload.", field="watermark.payload"
         )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = error.strerror or "it cannot be opened"
-        raise InvalidConfiguration(f"The configuration {path} cannot be read: {reason}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidConfiguration(f"The configuration {path} is not YAML: {error}.") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise InvalidConfiguration(f"The configuration {path} is not a mapping of keys to values.")
-    return document
-
-
-def _parse(text: str, name: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidConfiguration(
-            f"The environment variable {name} is not a YAML value.", field=name
-        ) from error
-
-
-def _assign(values: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set `values` at a dotted path; numbers index into lists that are there."""
-    at: Any = values
-    *parents, last = dotted.split(".")
-    for key in parents:
-        if isinstance(at, list):
-            at = at[_index(at, key, dotted)]
-        elif isinstance(at, dict):
-            at = at.setdefault(key, {})
-        if not isinstance(at, dict | list):
-            raise InvalidConfiguration(f"{dotted} does not lead to a value.", field=dotted)
-    if isinstance(at, list):
-        at[_index(at, last, dotted)] = value
-    else:
-        at[last] = value
-
-
-def _index(items: list[Any], key: str, dotted: str) -> int:
-    if not key.isdecimal() or int(key) >= len(items):
-        raise InvalidConfiguration(f"{dotted}: there is no item {key}.", field=dotted)
-    return int(key)
 
 
 def _as_configuration_error(error: ValidationError) -> InvalidConfiguration:

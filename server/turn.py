@@ -16,8 +16,6 @@ swallows it until the client's own `EndText`, `Cancel` or `Configure`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from antiphon.engine.errors import AntiphonError, InvalidRequest
 from antiphon.engine.interface import FinishReason
 from antiphon.engine.text.validate import validate_text
@@ -60,56 +58,10 @@ from antiphon.server.turn_events import (
     Spoke,
     StopTurn,
     Tick,
-    TurnReport,
 )
+from antiphon.server.turn_state import Context, Deadline, Turn
 
 ERROR_FINISH = "error"
-
-
-@dataclass(slots=True)
-class _Turn:
-    id: int
-    context: str
-    settings: TurnSettings
-    first_text_at: float
-    last_input_at: float
-    playback: Playback = field(default_factory=Playback)
-    ended: bool = False
-    characters: int = 0
-    spoken_characters: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-    work_s: float = 0.0
-
-    @property
-    def unspoken(self) -> int:
-        return max(0, self.characters - self.spoken_characters)
-
-    def report(self, reason: str) -> TurnReport:
-        started = self.playback.started_at
-        return TurnReport(
-            turn=self.id,
-            context=self.context,
-            settings=self.settings,
-            finish_reason=reason,
-            samples=self.samples,
-            characters=self.spoken_characters,
-            first_packet_s=None if started is None else started - self.first_text_at,
-            rtf=self.work_s / self.seconds if self.seconds else None,
-            gaps=self.playback.gaps,
-            gap_s=self.playback.gap_s,
-        )
-
-
-@dataclass(slots=True)
-class _Context:
-    name: str
-    settings: TurnSettings
-    turn: _Turn | None = None
-    blank: str = ""
-    """White space that came before anything to speak."""
-    discarding: bool = False
-    closing: bool = False
 
 
 class TurnMachine:
@@ -117,8 +69,8 @@ class TurnMachine:
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
-        self._contexts: dict[str, _Context] = {}
-        self._turns: dict[int, _Turn] = {}
+        self._contexts: dict[str, Context] = {}
+        self._turns: dict[int, Turn] = {}
         self._next_turn = 0
         self._connected_at = self._active_at = now
         self._spoken_to = False
@@ -153,7 +105,7 @@ class TurnMachine:
         """When `Tick` is due if nothing else happens before; None once closed."""
         if self.closed:
             return None
-        return min(self._deadlines(), key=lambda due: due[0])[0]
+        return min(due.at for due in self._deadlines())
 
     def is_open(self, turn: int) -> bool:
         """Whether audio of this turn may still be handed over."""
@@ -213,7 +165,7 @@ class TurnMachine:
             ]
         return [Refused(error, context)]
 
-    def _known(self, context: str) -> _Context:
+    def _known(self, context: str) -> Context:
         found = self._contexts.get(context)
         if found is None:
             raise WrongOrder("This context was not configured yet.", field="context_id")
@@ -233,10 +185,10 @@ class TurnMachine:
                 field="context_id",
                 limit=self._limits.max_contexts,
             )
-        self._contexts[name] = _Context(name, settings)
+        self._contexts[name] = Context(name, settings)
         return [Ready(name, settings)]
 
-    def _push_text(self, context: _Context, text: str, now: float) -> list[Effect]:
+    def _push_text(self, context: Context, text: str, now: float) -> list[Effect]:
         _check_characters(text)
         if context.discarding:
             return []
@@ -264,7 +216,7 @@ class TurnMachine:
         turn.last_input_at = now
         return [Feed(turn.id, text)]
 
-    def _open(self, context: _Context, text: str, now: float) -> list[Effect]:
+    def _open(self, context: Context, text: str, now: float) -> list[Effect]:
         whole, context.blank = context.blank + text, ""
         turn = self._new_turn(context, now)
         turn.characters = len(whole)
@@ -281,14 +233,14 @@ class TurnMachine:
             Feed(turn.id, whole),
         ]
 
-    def _new_turn(self, context: _Context, now: float) -> _Turn:
-        turn = _Turn(self._next_turn, context.name, context.settings, now, now)
+    def _new_turn(self, context: Context, now: float) -> Turn:
+        turn = Turn(self._next_turn, context.name, context.settings, now, now)
         self._next_turn += 1
         self._turns[turn.id] = turn
         context.turn = turn
         return turn
 
-    def _end_text(self, context: _Context, now: float) -> list[Effect]:
+    def _end_text(self, context: Context, now: float) -> list[Effect]:
         context.blank = ""
         if context.discarding:
             context.discarding = False
@@ -304,12 +256,12 @@ class TurnMachine:
         context.turn.last_input_at = now
         return [FeedEnd(context.turn.id)]
 
-    def _flush(self, context: _Context) -> list[Effect]:
+    def _flush(self, context: Context) -> list[Effect]:
         if context.turn is None or context.turn.ended:
             return []
         return [FeedFlush(context.turn.id)]
 
-    def _cancel(self, context: _Context) -> list[Effect]:
+    def _cancel(self, context: Context) -> list[Effect]:
         context.blank = ""
         context.discarding = False
         if context.turn is None:
@@ -377,7 +329,7 @@ class TurnMachine:
         self._active_at = now
         return self._end(turn, ERROR_FINISH, event.error)
 
-    def _end(self, turn: _Turn, reason: str, error: AntiphonError | None = None) -> list[Effect]:
+    def _end(self, turn: Turn, reason: str, error: AntiphonError | None = None) -> list[Effect]:
         del self._turns[turn.id]
         context = self._contexts[turn.context]
         context.turn = None
@@ -391,36 +343,36 @@ class TurnMachine:
 
     # Time and the end of the connection
 
-    def _deadlines(self) -> list[tuple[float, str, _Turn | None]]:
-        limits = self._limits
-        due: list[tuple[float, str, _Turn | None]] = [
-            (self._connected_at + limits.connection_s, "connection_s", None)
-        ]
-        if not self._spoken_to:
-            due.append((self._connected_at + limits.first_message_s, "first_message_s", None))
-        if not self._turns:
-            due.append((self._active_at + limits.idle_s, "idle_s", None))
+    def _deadlines(self) -> list[Deadline]:
+        # Only the turns that are still open have deadlines on a connection that closes.
+        due = [] if self._closing is not None else self._connection_deadlines()
         for turn in self._turns.values():
-            due.append((turn.first_text_at + limits.turn_s, "turn_s", turn))
-            if not turn.ended:
-                due.append((turn.last_input_at + limits.text_wait_s, "text_wait_s", turn))
-        if self._closing is not None:
-            # Only the turns that are still open have deadlines on a connection that closes.
-            due = [each for each in due if each[2] is not None]
+            due += turn.deadlines(self._limits)
+        return due
+
+    def _connection_deadlines(self) -> list[Deadline]:
+        limits = self._limits
+        due = [Deadline(self._connected_at + limits.connection_s, "connection_s")]
+        if not self._spoken_to:
+            due.append(Deadline(self._connected_at + limits.first_message_s, "first_message_s"))
+        if not self._turns:
+            due.append(Deadline(self._active_at + limits.idle_s, "idle_s"))
         return due
 
     def _tick(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        for at, name, turn in self._deadlines():
-            if at > now or self.closed:
+        for due in self._deadlines():
+            if due.at > now:
                 continue
-            limit = float(getattr(self._limits, name))
+            limit = float(getattr(self._limits, due.limit))
             error = DeadlineExceeded(
-                f"The limit {name} of {limit:g} seconds was reached.", field=name, limit=limit
+                f"The limit {due.limit} of {limit:g} seconds was reached.",
+                field=due.limit,
+                limit=limit,
             )
-            if turn is not None:
-                if turn.id in self._turns:
-                    effects += self._end(turn, ERROR_FINISH, error)
+            if due.turn is not None:
+                if due.turn.id in self._turns:
+                    effects += self._end(due.turn, ERROR_FINISH, error)
             elif self._closing is None:
                 effects.append(Refused(error, None))
                 self._closing = CloseConnection(outcome(error).close_code, error.code)
