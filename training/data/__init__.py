@@ -1,0 +1,1 @@
+"""Training data made on this machine: sentences of our own, spoken by openly licensed teachers."""

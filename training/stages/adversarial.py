@@ -1,0 +1,150 @@
+"""HiFT's second stage: discriminators over periods and over spectra.
+
+Least-squares adversarial loss and feature matching (HiFi-GAN, arXiv 2010.05646), discriminators on
+several resolutions of the spectrum (UnivNet, arXiv 2106.07889), beside the spectral loss.
+"""
+
+import itertools
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+from antiphon.training.loop import Draw, apply_gradients
+from antiphon.training.stages.vocoder import VocoderStage
+
+PERIODS = (2, 3, 5, 7)
+RESOLUTIONS = (256, 512, 1024)
+ADVERSARIAL_WEIGHT = 0.3
+FEATURE_WEIGHT = 0.6
+SLOPE = 0.1
+
+
+class _Layers(nn.Module):
+    """Convolutions whose activations are all handed out."""
+
+    def __init__(self, layers: list[nn.Conv2d]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        kept = []
+        for layer in self.layers[:-1]:
+            x = functional.leaky_relu(layer(x), SLOPE)
+            kept.append(x)
+        kept.append(self.layers[-1](x))
+        return kept
+
+
+class PeriodDiscriminator(nn.Module):
+    """Sees the wave folded into rows of one period's length."""
+
+    def __init__(self, period: int, width: int = 12) -> None:
+        super().__init__()
+        self.period = period
+        sizes = [1, width, 2 * width, 4 * width, 4 * width]
+        layers = [nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0)) for a, b in itertools.pairwise(sizes)]
+        self.net = _Layers([*layers, nn.Conv2d(sizes[-1], 1, (3, 1), 1, (1, 0))])
+
+    def forward(self, samples: Tensor) -> list[Tensor]:
+        """(batch, samples) to activations; the last is the verdict."""
+        length = samples.shape[1] // self.period * self.period
+        activations: list[Tensor] = self.net(
+            samples[:, None, :length].unflatten(-1, (-1, self.period))
+        )  # type: ignore[no-untyped-call]
+        return activations
+
+
+class SpectrumDiscriminator(nn.Module):
+    """Sees log magnitudes at one resolution."""
+
+    def __init__(self, size: int, width: int = 12) -> None:
+        super().__init__()
+        self.size = size
+        self.register_buffer("window", torch.hann_window(size), persistent=False)
+        layers = [nn.Conv2d(1, width, (3, 5), padding=(1, 2))]
+        layers += [nn.Conv2d(width, width, (3, 5), (1, 2), (1, 2)) for _ in range(3)]
+        self.net = _Layers([*layers, nn.Conv2d(width, 1, 3, padding=1)])
+
+    def forward(self, samples: Tensor) -> list[Tensor]:
+        """(batch, samples) to activations; the last is the verdict."""
+        window: Tensor = self.window
+        spectrum = torch.stft(
+            samples, self.size, self.size // 4, window=window, return_complex=True
+        )
+        logs = (spectrum.abs() + 1e-4).log().transpose(1, 2)[:, None]
+        activations: list[Tensor] = self.net(logs)
+        return activations
+
+
+class Discriminators(nn.Module):
+    """All of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(
+            [*map(PeriodDiscriminator, PERIODS), *map(SpectrumDiscriminator, RESOLUTIONS)]
+        )
+
+    def forward(self, samples: Tensor) -> list[list[Tensor]]:
+        """(batch, samples) at about unit peak to activations of each."""
+        return [part(samples / 0.2) for part in self.parts]
+
+
+class AdversarialStage:
+    """Continues the spectral stage's vocoder against discriminators."""
+
+    def __init__(self, vocoder: VocoderStage, weights: dict[str, Tensor], *, seed: int = 1) -> None:
+        torch.manual_seed(seed)
+        self.vocoder = vocoder
+        vocoder.model.load_state_dict(weights)
+        self.judges = Discriminators()
+        self._model = nn.ModuleDict({"generator": vocoder.model, "judges": self.judges})
+
+    @property
+    def model(self) -> nn.Module:
+        """Generator and discriminators, under `generator.` and `judges.`."""
+        return self._model
+
+    def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
+        """One for the generator, one for the discriminators."""
+        makers = [p for p in self.vocoder.model.parameters() if p.requires_grad]
+        return [
+            torch.optim.AdamW(makers, lr=peak_lr, betas=(0.8, 0.99), weight_decay=0.0),
+            torch.optim.AdamW(self.judges.parameters(), lr=peak_lr, betas=(0.8, 0.99)),
+        ]
+
+    def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
+        """The discriminators learn, then the generator."""
+        made, wanted, locked = self.vocoder.render(draw)
+        real, fake = self.judges(wanted), self.judges(made.detach())
+        judged = sum(
+            (
+                (r[-1] - 1).square().mean() + f[-1].square().mean()
+                for r, f in zip(real, fake, strict=True)
+            ),
+            made.new_zeros(()),
+        )
+        apply_gradients(judged, self.judges, optimizers[1:], 1.0)
+        spectral, figures = self.vocoder.loss(made, wanted, locked)
+        self.judges.requires_grad_(False)
+        fake, real = self.judges(made), [[x.detach() for x in row] for row in self.judges(wanted)]
+        self.judges.requires_grad_(True)
+        fooled, matched = made.new_zeros(()), made.new_zeros(())
+        for f, r in zip(fake, real, strict=True):
+            fooled = fooled + (f[-1] - 1).square().mean()
+            for ours, theirs in zip(f[:-1], r[:-1], strict=True):
+                matched = matched + (ours - theirs).abs().mean() / (len(f) - 1)
+        total = spectral + (ADVERSARIAL_WEIGHT * fooled + FEATURE_WEIGHT * matched) / len(fake)
+        norm = apply_gradients(total, self.vocoder.model, optimizers[:1], 1.0)
+        return {
+            **figures,
+            "judges": float(judged.detach()) / len(fake),
+            "fooled": float(fooled.detach()) / len(fake),
+            "matched": float(matched.detach()) / len(fake),
+            "gradient": norm,
+        }
+
+    def evaluate(self) -> dict[str, float]:
+        """The spectral figures, which must not get much worse."""
+        return self.vocoder.evaluate()
