@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
 from antiphon.server.config import Limits
 from antiphon.server.engines import EngineSet
 from antiphon.server.errors import SlowReader
@@ -30,6 +32,11 @@ from antiphon.server.turn_events import (
     StopTurn,
     Tick,
 )
+
+_CLOSE_WAIT_S = 10.0
+"""Longest wait for an engine to free the turns of a connection that is gone."""
+
+_log = structlog.get_logger("antiphon.conversation")
 
 
 class Outlet(Protocol):
@@ -120,7 +127,9 @@ class Conversation:
             self._timer.cancel()
         tasks = [turn.task for turn in self._speaking.values()]
         if tasks:
-            await asyncio.wait(tasks)
+            _, stuck = await asyncio.wait(tasks, timeout=_CLOSE_WAIT_S)
+            if stuck:
+                _log.error("turns_stuck", turns=len(stuck), waited_s=_CLOSE_WAIT_S)
 
     async def _perform(self, effects: list[Effect]) -> None:
         writes: list[Effect] = []
