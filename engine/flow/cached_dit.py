@@ -2,7 +2,9 @@
 
 Same weights and numbers as `dit.py`, arranged for speed: query, key and value in one product,
 modulations of all flow times computed once, what does not change between the calls of a solution
-projected once. A batch holds rows of any session, each at its own solver step.
+projected once, frames of all rows in one matrix, and every buffer and view of a batch shape made
+once (see `workspace.py`): at nano size the views cost as much as the arithmetic. A batch holds rows
+of any session, each at its own solver step.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from torch import Tensor, nn
 from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.dit import NORM_EPSILON, POSITION_GROUPS, POSITION_KERNEL, DiT, DiTBlock
 from antiphon.engine.flow.flow_matching import SolverPlan
+from antiphon.engine.flow.workspace import Workspace, Workspaces
 
 TAIL = POSITION_KERNEL - 1
+Vectors = tuple[Tensor, ...]
+"""Shift, scale and gate of attention, then of the rest; or scale and shift before the output."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,9 +32,11 @@ class Modulations:
     """Shifts, scales (1 added) and gates of every layer for each call of a plan."""
 
     layers: Tensor
-    """(calls, layers, 6, dim): shift, scale, gate of attention; shift, scale, gate of the rest."""
+    """(calls, layers, 6, dim)"""
     last: Tensor
-    """(calls, 2, dim): scale and shift before the output."""
+    """(calls, 2, dim)"""
+    vectors: tuple[tuple[Vectors, ...], ...]
+    """The same as (dim,) vectors: by call, then by layer, the last entry being `last`'s."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,17 +44,17 @@ class StepBatch:
     """One estimator call. Rows are independent; frames beyond a row's length are ignored."""
 
     x: Tensor
-    """(rows, frames, mel) noisy mel."""
+    """(solutions, frames, mel) noisy mel; the guidance rows of a solution see the same."""
+    rows: Tensor | None
+    """(rows,) the solution of each row; None where there is only one."""
     base: Tensor
     """(rows, frames, dim) what condition, plan and speaker add to the input projection."""
     rotation: Tensor
-    """(rows or 1, frames, dim_head / 2) complex: position of each frame."""
-    layer_modulation: Tensor
-    """(rows or 1, layers, 6, dim); one row where all rows share it."""
-    last_modulation: Tensor
-    """(rows or 1, 2, dim)."""
+    """(rows or 1, frames, 1, dim_head / 2) complex: position of each frame."""
+    modulation: Sequence[Vectors]
+    """For each layer and the output: (dim,) where all rows share the time, else (rows, 1, dim)."""
     tails: Tensor
-    """(rows, 2, dim, 30): inputs of both position convolutions before the first frame."""
+    """(rows, 2, 30, dim): inputs of both position convolutions before the first frame."""
     table: Tensor
     """(rows, chunks) pages that each row sees, its own new one last; then page 0 as padding."""
     own_pages: Tensor
@@ -58,14 +65,12 @@ class StepBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
-    qkv_weight: Tensor
-    qkv_bias: Tensor
-    out_weight: Tensor
-    out_bias: Tensor
-    up_weight: Tensor
-    up_bias: Tensor
-    down_weight: Tensor
-    down_bias: Tensor
+    """Weights as (inputs, outputs), which is what `addmm` multiplies by."""
+
+    qkv: tuple[Tensor, Tensor]
+    out: tuple[Tensor, Tensor]
+    up: tuple[Tensor, Tensor]
+    down: tuple[Tensor, Tensor]
 
 
 class CachedDiT:
@@ -75,14 +80,15 @@ class CachedDiT:
         self.config = dit.config
         self._dit = dit
         projection = dit.input_embed.proj
-        mel, self._dim = dit.config.mel_dim, dit.config.dim
-        self._x_weight = projection.weight[:, :mel].detach().contiguous()
+        mel = dit.config.mel_dim
+        self._x_weight = projection.weight[:, :mel].detach().t().contiguous()
         self._base_weight = projection.weight[:, mel:].detach().contiguous()
         self._base_bias = cast(Tensor, projection.bias).detach()
         embed = dit.input_embed.conv_pos_embed
-        convs = [cast(nn.Conv1d, conv[0]) for conv in (embed.conv1, embed.conv2)]
-        self._convs = tuple(p.detach() for c in convs for p in (c.weight, cast(Tensor, c.bias)))
+        self._convs = [_flat_conv(cast(nn.Conv1d, c[0])) for c in (embed.conv1, embed.conv2)]
         self._layers = [_prepare(cast(DiTBlock, block)) for block in dit.transformer_blocks]
+        self._output = _transposed(dit.proj_out)
+        self._workspaces = Workspaces(self.config.heads, self.config.dim_head)
 
     def modulations(self, plan: SolverPlan) -> Modulations:
         """Compute the modulations of every call of a plan."""
@@ -98,14 +104,18 @@ class CachedDiT:
             stacked[:, :, (1, 4)] += 1
             last = torch.cat(self._dit.norm_out.modulation(embedded), dim=1)
             last[:, 0] += 1
-        return Modulations(stacked, last)
+            vectors = tuple(
+                (*(tuple(layer.unbind(0)) for layer in stacked[call]), tuple(last[call].unbind(0)))
+                for call in range(len(times))
+            )
+        return Modulations(stacked, last, vectors)
 
     def rotation(self, start: int, frames: int) -> Tensor:
-        """Turns of frames `start` onward: (1, frames, dim_head / 2) complex."""
+        """Turns of frames `start` onward: (1, frames, 1, dim_head / 2) complex."""
         frequencies = self._dit.rotary_embed.inv_freq.float()
         positions = torch.arange(start, start + frames, device=frequencies.device).float()
         angles = positions[:, None] * frequencies
-        return torch.polar(torch.ones_like(angles), angles)[None]
+        return torch.polar(torch.ones_like(angles), angles)[None, :, None]
 
     def base(self, cond: Tensor, mu: Tensor, speaker: Tensor, rows: int) -> Tensor:
         """Project what stays the same over a solution: (rows, frames, dim).
@@ -122,98 +132,97 @@ class CachedDiT:
 
         Writes the new frames' keys and values into each row's own page.
         """
-        hidden = torch.baddbmm(batch.base, batch.x, self._x_weight.t().expand(len(batch.x), -1, -1))
-        position, tails = self._position(hidden, batch.tails)
-        hidden = hidden + position
-        attention = _Attention(batch, pool, self.config.heads, self.config.dim_head)
-        shared = batch.layer_modulation.shape[0] == 1
+        rows, frames, dim = batch.base.shape
+        projected = torch.matmul(batch.x, self._x_weight)
+        if batch.rows is not None:
+            projected = projected.index_select(0, batch.rows)
+        hidden, tails = self._position(batch.base + projected, batch.tails)
+        space = self._workspaces.get(rows, frames, batch.table.shape[1], batch.seen, hidden)
+        pages = batch.table.flatten()
+        flat = hidden.view(-1, dim)
         for index, layer in enumerate(self._layers):
-            modulation = batch.layer_modulation[:, index, :, None]
-            shift, scale, gate, ff_shift, ff_scale, ff_gate = modulation.unbind(1)
-            packed = functional.linear(
-                _modulate(hidden, scale, shift, shared), layer.qkv_weight, layer.qkv_bias
+            shift, scale, gate, ff_shift, ff_scale, ff_gate = batch.modulation[index]
+            normed = _modulate(flat, scale, shift, rows)
+            torch.addmm(layer.qkv[1], normed, layer.qkv[0], out=space.packed)
+            mixed = _attend(space, pool.layers[index], pages, batch)
+            flat = _gated(flat, gate, torch.addmm(layer.out[1], mixed, layer.out[0]), rows)
+            normed = _modulate(flat, ff_scale, ff_shift, rows)
+            grown = functional.gelu(
+                torch.addmm(layer.up[1], normed, layer.up[0]), approximate="tanh"
             )
-            mixed = functional.linear(attention(index, packed), layer.out_weight, layer.out_bias)
-            hidden = torch.addcmul(hidden, gate, mixed)
-            fed = functional.linear(
-                _modulate(hidden, ff_scale, ff_shift, shared), layer.up_weight, layer.up_bias
-            )
-            fed = functional.linear(
-                functional.gelu(fed, approximate="tanh"), layer.down_weight, layer.down_bias
-            )
-            hidden = torch.addcmul(hidden, ff_gate, fed)
-        scale, shift = batch.last_modulation[:, :, None].unbind(1)
-        return self._dit.proj_out(_modulate(hidden, scale, shift, shared)), tails
+            fed = torch.addmm(layer.down[1], grown, layer.down[0])
+            flat = _gated(flat, ff_gate, fed, rows)
+        scale, shift = batch.modulation[-1]
+        weight, bias = self._output
+        velocity = torch.addmm(bias, _modulate(flat, scale, shift, rows), weight)
+        return velocity.view(rows, frames, -1), tails
 
     def _position(self, hidden: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
-        """Both grouped convolutions over their tails and the new frames."""
-        first = torch.cat([tails[:, 0], hidden.transpose(1, 2)], dim=-1)
-        second = torch.cat([tails[:, 1], _position_conv(first, *self._convs[:2])], dim=-1)
-        last = _position_conv(second, *self._convs[2:])
-        after = torch.stack([first[..., -TAIL:], second[..., -TAIL:]], dim=1)
-        return last.transpose(1, 2), after
+        """Add both grouped convolutions over their tails and the new frames."""
+        first = torch.cat([tails[:, 0], hidden], dim=1)
+        second = torch.cat([tails[:, 1], _position_conv(first, *self._convs[0])], dim=1)
+        placed = hidden + _position_conv(second, *self._convs[1])
+        return placed, torch.stack([first[:, -TAIL:], second[:, -TAIL:]], dim=1)
 
 
-class _Attention:
-    """Attention of one call: what all layers share is prepared once."""
-
-    def __init__(self, batch: StepBatch, pool: PagePool, heads: int, dim_head: int) -> None:
-        self._batch = batch
-        self._pool = pool
-        self._heads = heads
-        self._dim_head = dim_head
-        self._rows, self._frames = batch.x.shape[:2]
-        self._pages = batch.table.flatten()
-        self._rotation = batch.rotation[:, :, None]
-        self._keys = max(batch.seen)
-        self._mask: Tensor | None = None
-        if min(batch.seen) != self._keys:
-            seen = torch.tensor(batch.seen, device=batch.x.device)
-            keys = torch.arange(self._keys, device=batch.x.device)
-            self._mask = (keys < seen[:, None])[:, None, None]
-
-    def __call__(self, layer: int, packed: Tensor) -> Tensor:
-        """(rows, frames, 3 · inner) to (rows, frames, inner)."""
-        rows, frames, heads = self._rows, self._frames, self._heads
-        split = packed.view(rows, frames, 3, heads, self._dim_head)
-        # The rotary embedding reaches the first head of queries and keys only.
-        turned = torch.view_as_complex(
-            split[:, :, :2, 0].unflatten(-1, (-1, 2))  # type: ignore[no-untyped-call]
-        )
-        turned.mul_(self._rotation)
-        inner = heads * self._dim_head
-        cache = self._pool.layers[layer]
-        cache[:, :frames].index_copy_(0, self._batch.own_pages, packed[..., inner:])
-        seen = cache.index_select(0, self._pages).view(rows, -1, 2, heads, self._dim_head)
-        key, value = seen[:, : self._keys].unbind(2)
-        attended = functional.scaled_dot_product_attention(
-            split[:, :, 0].transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
-            attn_mask=self._mask,
-        )
-        return attended.transpose(1, 2).reshape(rows, frames, inner)
+def _attend(space: Workspace, cache: Tensor, pages: Tensor, batch: StepBatch) -> Tensor:
+    """Attention of one layer over `space.packed`: (rows · frames, inner)."""
+    # The rotary embedding reaches the first head of queries and keys only.
+    space.turned.mul_(batch.rotation)
+    cache[:, : space.frames].index_copy_(0, batch.own_pages, space.fresh)
+    torch.index_select(cache, 0, pages, out=space.gathered)
+    attended = functional.scaled_dot_product_attention(
+        space.query, space.key, space.value, attn_mask=space.mask
+    )
+    return attended.transpose(1, 2).reshape(space.packed.shape[0], -1)
 
 
-def _modulate(x: Tensor, scale: Tensor, shift: Tensor, shared: bool) -> Tensor:
-    """Layer norm, scaled and shifted; in one kernel where all rows share the flow time."""
+def _modulate(x: Tensor, scale: Tensor, shift: Tensor, rows: int) -> Tensor:
+    """Layer norm of (rows · frames, dim), scaled and shifted.
+
+    One kernel where all rows share the flow time.
+    """
     width = (x.shape[-1],)
-    if shared:
-        return functional.layer_norm(x, width, scale.view(-1), shift.view(-1), NORM_EPSILON)
-    return torch.addcmul(shift, functional.layer_norm(x, width, eps=NORM_EPSILON), scale)
+    if scale.dim() == 1:
+        return functional.layer_norm(x, width, scale, shift, NORM_EPSILON)
+    normed = functional.layer_norm(x, width, eps=NORM_EPSILON).view(rows, -1, x.shape[-1])
+    return torch.addcmul(shift, normed, scale).view_as(x)
+
+
+def _gated(x: Tensor, gate: Tensor, change: Tensor, rows: int) -> Tensor:
+    """x + gate · change, all (rows · frames, dim)."""
+    if gate.dim() == 1:
+        return torch.addcmul(x, gate, change)
+    return torch.addcmul(
+        x.view(rows, -1, x.shape[-1]), gate, change.view(rows, -1, x.shape[-1])
+    ).view_as(x)
 
 
 def _position_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return functional.mish(functional.conv1d(x, weight, bias, groups=POSITION_GROUPS))
+    """One grouped convolution of (rows, frames, dim) with the frames as an image's columns.
+
+    Channels-last is how the frames lie anyway, and the only layout with a fast kernel here.
+    """
+    image = x[:, None].permute(0, 3, 1, 2)
+    convolved = functional.conv2d(image, weight, bias, groups=POSITION_GROUPS)
+    return functional.mish(convolved.permute(0, 2, 3, 1)[:, 0])
+
+
+def _flat_conv(conv: nn.Conv1d) -> tuple[Tensor, Tensor]:
+    weight = conv.weight.detach()[:, :, None]
+    return weight.contiguous(memory_format=torch.channels_last), cast(Tensor, conv.bias).detach()
+
+
+def _transposed(*layers: nn.Linear) -> tuple[Tensor, Tensor]:
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = torch.cat([layer.bias for layer in layers])
+    return weight.detach().t().contiguous(), bias.detach()
 
 
 def _prepare(block: DiTBlock) -> _Layer:
     attn, feed = block.attn, block.ff.ff
-    parts = (attn.to_q, attn.to_k, attn.to_v)
-    up = cast(nn.Sequential, feed[0])[0]
-    rest = cast(tuple[nn.Linear, ...], (attn.to_out[0], up, feed[2]))
+    out, up, down = attn.to_out[0], cast(nn.Sequential, feed[0])[0], feed[2]
     return _Layer(
-        torch.cat([part.weight for part in parts]).detach(),
-        torch.cat([part.bias for part in parts]).detach(),
-        *(tensor.detach() for layer in rest for tensor in (layer.weight, layer.bias)),
+        _transposed(attn.to_q, attn.to_k, attn.to_v),
+        *(_transposed(cast(nn.Linear, layer)) for layer in (out, up, down)),
     )

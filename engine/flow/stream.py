@@ -50,7 +50,7 @@ class FlowState:
     shared_chunks: int
     """How many of `context` belong to the voice and are paid for there."""
     tails: Tensor
-    """(calls, rows, 2, dim, 30) inputs of the position convolutions before `final_tokens`."""
+    """(calls, rows, 2, 30, dim) inputs of the position convolutions before `final_tokens`."""
 
     @property
     def total_tokens(self) -> int:
@@ -115,7 +115,7 @@ class ChunkSolution:
         return torch.add(self.x, self.velocity, alpha=stage) if stage else self.x
 
     def take(self, velocities: Tensor, tails: Tensor) -> None:
-        """Move on by one call's (rows, frames, mel) velocities and (rows, 2, dim, 30) tails."""
+        """Move on by one call's (rows, frames, mel) velocities and (rows, 2, 30, dim) tails."""
         current = self.plan.evaluations[self.call]
         rate = self.plan.cfg_rate
         self.velocity = velocities[0] if len(velocities) == 1 else guide(velocities, rate)
@@ -158,7 +158,7 @@ class FlowStreamer:
     def start(self, voice: FlowVoice, plan: SolverPlan) -> FlowState:
         """Return a stream that has been given the voice's prompt and nothing solved yet."""
         config = self.flow.config.estimator
-        shape = (len(plan.evaluations), plan.guidance_rows, 2, config.dim, TAIL)
+        shape = (len(plan.evaluations), plan.guidance_rows, 2, TAIL, config.dim)
         return FlowState(
             voice=voice,
             plan=plan,
