@@ -32,6 +32,16 @@ from antiphon.engine.checkpoint.reader import (
     unknown_top_level,
 )
 from antiphon.engine.checkpoint.tokenizer import TextTokenizer, load_tokenizer
+from antiphon.engine.checkpoint.unet_config import (
+    ConformerFlowConfig,
+    RegulatedFlowConfig,
+    TextSpeechLMConfig,
+)
+from antiphon.engine.checkpoint.unet_reader import (
+    read_conformer_flow,
+    read_regulated_flow,
+    read_text_speech_lm,
+)
 from antiphon.engine.checkpoint.voices import StoredVoice, load_voices
 from antiphon.engine.checkpoint.weights import StateDict, content_hash, load_state_dict
 from antiphon.engine.errors import CheckpointError
@@ -116,6 +126,21 @@ class Checkpoint:
     def flow_config(self) -> FlowConfig:
         """The flow of version 3."""
         return read_flow(self._document)
+
+    @cached_property
+    def conformer_flow_config(self) -> ConformerFlowConfig:
+        """The flow of version 2."""
+        return read_conformer_flow(self._document)
+
+    @cached_property
+    def regulated_flow_config(self) -> RegulatedFlowConfig:
+        """The flow of version 1."""
+        return read_regulated_flow(self._document)
+
+    @cached_property
+    def text_speech_lm_config(self) -> TextSpeechLMConfig:
+        """The speech LM of version 1."""
+        return read_text_speech_lm(self._document)
 
     @cached_property
     def hift_config(self) -> HiFTConfig:

@@ -129,6 +129,36 @@ class RegulatedFlow(nn.Module):
         return planned
 
     @torch.inference_mode()
+    def prepare_window(
+        self,
+        tokens: Tensor,
+        prompt_tokens: Tensor,
+        prompt_mel: Tensor,
+        noise: Tensor,
+        before: Continuation | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Continuation]:
+        """Plan one window of speech, the whole of it or what follows another.
+
+        Takes (1, n) and (1, p) ids, (1, prompt_frames, mel) and the noise of prompt and window,
+        (1, prompt_frames + frames, mel), whose length says how many frames the tokens get. Returns
+        noise, mu and condition of prompt and window, and what the next window starts with.
+        """
+        prompt_frames = prompt_mel.shape[1]
+        mu = self.plan_mel(tokens, prompt_tokens, prompt_frames, noise.shape[1] - prompt_frames)
+        if before is not None:
+            # A last window shorter than the overlap shares all of its frames.
+            shared = min(before.mu.shape[1], mu.shape[1])
+            noise = torch.cat([before.noise[:, :shared], noise[:, shared:]], dim=1)
+            mu = torch.cat([before.mu[:, :shared], mu[:, shared:]], dim=1)
+        cond = torch.zeros_like(mu)
+        cond[:, :prompt_frames] = prompt_mel
+        overlap = self.frames(EDGE_TOKENS)
+        after = Continuation(
+            torch.cat([noise[:, :prompt_frames], noise[:, -overlap:]], dim=1),
+            torch.cat([mu[:, :prompt_frames], mu[:, -overlap:]], dim=1),
+        )
+        return noise, mu, cond, after
+
     def solve_window(
         self,
         tokens: Tensor,
@@ -139,26 +169,14 @@ class RegulatedFlow(nn.Module):
         noise: Tensor,
         before: Continuation | None = None,
     ) -> tuple[Tensor, Continuation]:
-        """Solve one window of speech, the whole of it or what follows another.
+        """Solve one window (see `prepare_window`) in a voice's (1, 192) embedding.
 
-        Takes (1, n) and (1, p) ids, (1, prompt_frames, mel), (1, 192) and the noise of prompt and
-        window, (1, prompt_frames + frames, mel), whose length says how many frames the tokens get.
         Returns (1, frames, mel) of the window alone.
         """
-        prompt_frames = prompt_mel.shape[1]
-        frames = noise.shape[1] - prompt_frames
-        mu = self.plan_mel(tokens, prompt_tokens, prompt_frames, frames)
-        if before is not None:
-            # A last window shorter than the overlap shares all of its frames.
-            shared = min(before.mu.shape[1], mu.shape[1])
-            noise = torch.cat([before.noise[:, :shared], noise[:, shared:]], dim=1)
-            mu = torch.cat([before.mu[:, :shared], mu[:, shared:]], dim=1)
-        cond = torch.zeros_like(mu)
-        cond[:, :prompt_frames] = prompt_mel
-        mel = self.decoder.solve(noise, mu, self.speaker(embedding), cond, plan, chunked=False)
-        overlap = self.frames(EDGE_TOKENS)
-        after = Continuation(
-            torch.cat([noise[:, :prompt_frames], noise[:, -overlap:]], dim=1),
-            torch.cat([mu[:, :prompt_frames], mu[:, -overlap:]], dim=1),
+        noise, mu, cond, after = self.prepare_window(
+            tokens, prompt_tokens, prompt_mel, noise, before
         )
-        return mel[:, prompt_frames:], after
+        with torch.inference_mode():
+            speaker = self.speaker(embedding)
+        mel = self.decoder.solve(noise, mu, speaker, cond, plan, chunked=False)
+        return mel[:, prompt_mel.shape[1] :], after

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from antiphon.engine.flow.conformer import KeyValues, run_layers
 from antiphon.engine.flow.cosyvoice2 import UP_RATE, ConformerFlow
-from antiphon.engine.flow.flow_matching import SolverPlan, fixed_noise, guide, noise_slice
+from antiphon.engine.flow.flow_matching import SolverPlan, fixed_noise, noise_slice
 from antiphon.engine.flow.stream import FlowVoice
 from antiphon.engine.flow.unet import Memory
+from antiphon.engine.flow.unet_matching import UNetSolution
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,41 +59,26 @@ class ConformerState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes held, what is shared with the voice included."""
         own = 0 if self.encoder is None else self.encoder.nbytes
         return own + sum(memory.nbytes for memory in self.estimator)
 
+    def shared(self) -> ConformerState:
+        """Return the state of a turn that begins here."""
+        return self
+
 
 @dataclass(slots=True, eq=False)
-class BlockSolution:
+class BlockSolution(UNetSolution):
     """The solution of one block, or of the part of it that is there, under way."""
 
     start: int
     """First token, a multiple of the block."""
     stop: int
-    plan: SolverPlan
-    mu: Tensor
-    """(1, frames, mel), like `cond`."""
-    cond: Tensor
-    speaker: Tensor
-    """(1, mel)"""
     before: tuple[Memory, ...]
+    """Of each call; empty where the prompt begins."""
     encoder_after: EncoderMemory
-    x: Tensor
-    """(frames, mel) where the current step started."""
-    velocity: Tensor
     after: list[Memory] = field(default_factory=list)
-    call: int = 0
-
-    @property
-    def frames(self) -> int:
-        """Mel frames being solved."""
-        return self.x.shape[0]
-
-    @property
-    def done(self) -> bool:
-        """Whether every call was made; `x` is then the mel."""
-        return self.call == len(self.plan.evaluations)
 
 
 class ConformerStreamer:
@@ -105,6 +91,11 @@ class ConformerStreamer:
         self.look_ahead = flow.config.pre_lookahead_len
         self._device = flow.input_embedding.weight.device
         self._noise = fixed_noise(flow.config.output_size).to(self._device)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Streams share no memory but with their voice."""
+        return 0
 
     def voice(self, tokens: Tensor, mel: Tensor, embedding: Tensor) -> FlowVoice:
         """Bring a voice's arrays (see `AcousticPrompt`) to where the weights are."""
@@ -143,43 +134,28 @@ class ConformerStreamer:
         cond[:, : len(known)] = known
         x = noise_slice(self._noise, first, last)
         return BlockSolution(
-            start=start,
-            stop=stop,
             plan=state.plan,
             mu=mu,
             cond=cond,
             speaker=state.voice.speaker[None],
-            before=state.estimator,
-            encoder_after=memory,
             x=x,
             velocity=torch.zeros_like(x),
+            call=0,
+            start=start,
+            stop=stop,
+            before=state.estimator,
+            encoder_after=memory,
         )
 
-    @torch.inference_mode()
-    def step(self, solution: BlockSolution) -> None:
-        """Advance a solution by one call of the estimator."""
-        plan = solution.plan
-        call = plan.evaluations[solution.call]
-        memory = Memory(solution.before[solution.call] if solution.before else None)
-        point = solution.x + call.stage_dt * solution.velocity if call.stage_dt else solution.x
-        rows = plan.guidance_rows
+    def solve_step(self, solutions: Sequence[BlockSolution]) -> None:
+        """Advance every solution by one call of the estimator."""
+        for solution in solutions:
+            memory = Memory(solution.before[solution.call] if solution.before else None)
+            solution.advance(self.flow.decoder.estimator, memory, chunked=False)
+            solution.after.append(memory)
 
-        def guided(part: Tensor) -> Tensor:
-            return part if rows == 1 else torch.cat([part, torch.zeros_like(part)])
-
-        velocities = self.flow.decoder.estimator(
-            point.expand(rows, -1, -1),
-            guided(solution.mu),
-            torch.full((rows,), call.time, device=self._device),
-            guided(solution.speaker),
-            guided(solution.cond),
-            memory=memory,
-        )
-        solution.velocity = velocities[0] if rows == 1 else guide(velocities, plan.cfg_rate)
-        solution.after.append(memory)
-        if call.advance:
-            solution.x = solution.x + call.dt * solution.velocity
-        solution.call += 1
+    def discard(self, solution: BlockSolution) -> None:
+        """Let go of a solution whose mel is not finite: it shares no memory that it spoils."""
 
     def finish(
         self, state: ConformerState, solution: BlockSolution, left_context: int | None
@@ -235,9 +211,3 @@ class ConformerStreamer:
         mu = self.flow.encoder_proj(encoder.after_norm(mapped))
         before = hidden if past is None else torch.cat([past.before_doubling, hidden], dim=1)
         return mu, EncoderMemory(layers, up_layers, before[:, -UP_RATE:].clone())
-
-
-def solve(streamer: ConformerStreamer, solution: BlockSolution) -> None:
-    """Make all calls of one solution."""
-    while not solution.done:
-        streamer.step(solution)

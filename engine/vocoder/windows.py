@@ -20,21 +20,22 @@ FADE_FRAMES = 2
 """23 to 40 ms: long enough to hide a step, short enough to leave the poorer window soon."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WindowState:
-    """What the next window begins with, of fixed size however long the stream is."""
+    """What lies behind frame `frames` of a stream, of fixed size however long the stream is."""
 
+    frames: int
+    """Mel frames that are done; the next window brings those from here on."""
     mel: Tensor
-    """(1, frames, mel): context that is done, then frames that are held back."""
+    """(1, context, mel) the last frames that are done."""
     f0: Tensor
-    """(1, n) Hz of the first frames of `mel`, as far as it is final."""
+    """(1, context) Hz with which they were heard."""
     noise: Tensor
-    """(1, frames · samples a frame, harmonics) of N(0, 1)."""
+    """(1, samples, harmonics) of N(0, 1) for the context and for what was held back."""
     phase: Phase
-    context: int
-    """Frames of `mel` that are done."""
+    """Before the context."""
     held: Tensor
-    """(1, samples) of the frames that are held back, unfinished; empty before the first sound."""
+    """(1, samples) that the last window made of the frames it held back; empty at first."""
     generator: Tensor
     """State of the noise's random generator."""
 
@@ -53,6 +54,7 @@ class WindowedVocoder:
 
         From `hift.context_frames` and the fade on there is nothing to hide: all samples are exact.
         """
+        assert hold_frames >= FADE_FRAMES
         self.hift = hift
         self.hold_frames = hold_frames
         self.context_frames = hift.context_frames
@@ -67,11 +69,11 @@ class WindowedVocoder:
             offsets[:, 1:] = torch.rand(harmonics - 1, generator=generator)
         weight = self.hift.f0_predictor.classifier.weight
         return WindowState(
+            frames=0,
             mel=weight.new_zeros(1, 0, config.in_channels),
             f0=weight.new_zeros(1, 0),
             noise=weight.new_zeros(1, 0, harmonics),
             phase=Phase.initial(offsets.to(weight.device)),
-            context=0,
             held=weight.new_zeros(1, 0),
             generator=generator.get_state(),
         )
@@ -80,41 +82,42 @@ class WindowedVocoder:
     def advance(
         self, mel: Tensor, state: WindowState, *, final: bool
     ) -> tuple[Tensor, WindowState]:
-        """Synthesise (1, frames, mel) that follow; return what became final, (1, samples).
+        """Synthesise (1, frames, mel) from the state's frame on; return (1, samples) now final.
 
-        Over a stream that is all samples of all frames, however they were cut.
+        Unless `final`, the last `hold_frames` are held back: they are not done and must come again,
+        the same or replaced by better ones, with the next window.
         """
+        fresh = mel.shape[1]
+        done = fresh if final else max(0, fresh - self.hold_frames)
+        if done == 0:
+            return mel.new_zeros(1, 0), state
         length = self.hift.config.samples_per_frame
-        noise, generator = self._draw(mel.shape[1] * length, state)
+        context = state.mel.shape[1]
         window = torch.cat([state.mel, mel], dim=1)
-        if window.shape[1] == 0:
-            return state.held, state
-        noise = torch.cat([state.noise, noise], dim=1)
-        known = state.f0.shape[1]
-        f0 = torch.cat([state.f0, self.hift.f0_predictor(window)[:, known:]], dim=1)
-        samples = self.hift.decode(window, self.hift.m_source(f0, state.phase, noise))
-        fresh = _fade(state.held, samples[:, state.context * length :], FADE_FRAMES * length)
-        if final:
-            return fresh, state
-        hold = min(self.hold_frames, window.shape[1] - state.context)
-        done = fresh.shape[1] - hold * length
-        dropped = max(0, window.shape[1] - hold - self.context_frames)
-        settled = max(dropped, window.shape[1] - self.hift.f0_predictor.look)
-        return fresh[:, :done], WindowState(
-            mel=window[:, dropped:].clone(),
-            f0=f0[:, dropped:settled].clone(),
+        noise, generator = self._draw(window.shape[1] * length, state)
+        f0 = torch.cat([state.f0, self.hift.f0_predictor(window)[:, context:]], dim=1)
+        excitation = self.hift.m_source(f0, state.phase, noise[:, : window.shape[1] * length])
+        samples = self.hift.decode(window, excitation)[:, context * length :]
+        samples = _fade(state.held, samples, FADE_FRAMES * length)
+        end = context + done
+        dropped = max(0, end - self.context_frames)
+        return samples[:, : done * length], WindowState(
+            frames=state.frames + done,
+            mel=window[:, dropped:end].clone(),
+            f0=f0[:, dropped:end].clone(),
             noise=noise[:, dropped * length :].clone(),
             phase=self.hift.m_source.advance(f0[:, :dropped], state.phase),
-            context=window.shape[1] - hold - dropped,
-            held=fresh[:, done:].clone() if done else state.held,
+            held=samples[:, done * length :].clone(),
             generator=generator,
         )
 
     def _draw(self, samples: int, state: WindowState) -> tuple[Tensor, Tensor]:
+        """Return at least `samples` of noise, those of the state first."""
         generator = torch.Generator()
         generator.set_state(state.generator)
-        drawn = torch.randn(1, samples, state.noise.shape[2], generator=generator)
-        return drawn.to(state.noise), generator.get_state()
+        missing = max(0, samples - state.noise.shape[1])
+        drawn = torch.randn(1, missing, state.noise.shape[2], generator=generator)
+        return torch.cat([state.noise, drawn.to(state.noise)], dim=1), generator.get_state()
 
 
 def _fade(held: Tensor, samples: Tensor, length: int) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from antiphon.engine.flow.cosyvoice2_stream import ConformerState, ConformerStreamer, solve
+from antiphon.engine.flow.cosyvoice2_stream import ConformerState, ConformerStreamer
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
 from tests import golden
 from tests.engine.flow.test_cosyvoice2_flow import PLAN, prompt, tiny, tokens
@@ -37,7 +37,8 @@ def hop(
     """Append tokens, solve what can be solved; frames solved again replace the old ones."""
     state = streamer.append(state, ids)
     while (solution := streamer.next_solution(state, final=final)) is not None:
-        solve(streamer, solution)
+        while not solution.done:
+            streamer.solve_step([solution])
         first, frames = streamer.speech(state, solution)
         if len(frames):
             mel = torch.cat([mel[:first], frames])
