@@ -218,6 +218,7 @@ class Call:
         if not self.ended.is_set():
             self.end_reason = reason
             self.ended.set()
+            self.emit("call.ended", reason=reason)
 
     # Listeners
 
@@ -261,7 +262,6 @@ class Call:
     async def close(self) -> None:
         """Free everything. `Calls.open` calls it."""
         self.hang_up("hung up")
-        self.emit("call.ended", reason=self.end_reason)
         self._listeners.clear()
         self.caller.close()
         for task in self._texts:

@@ -21,6 +21,8 @@ from antiphon.server.http import HttpPart, json_response
 
 _MOST_TEXTS = 1_000
 """Messages that may wait for an agent that does not read; then its leg is closed."""
+_LAST_WORDS_S = 1.0
+"""For what still waits when a call ends."""
 _MOST_AUDIO = 50
 """Messages of caller audio that may wait (1 s); then the oldest are dropped."""
 
@@ -32,6 +34,7 @@ class Mailbox:
         self._messages: deque[str | bytes] = deque()
         self._audio = 0
         self._filled = asyncio.Event()
+        self._closed = False
         self.overflowed = False
 
     def __call__(self, message: str | bytes) -> None:
@@ -44,17 +47,28 @@ class Mailbox:
                 self._drop_oldest_audio()
         elif len(self._messages) - self._audio >= _MOST_TEXTS:
             self.overflowed = True
+            self._messages.clear()
+            self._audio = 0
+            self._filled.set()
+            return
         self._messages.append(message)
         self._filled.set()
 
-    async def take(self) -> str | bytes:
-        """Wait for the next message."""
+    async def take(self) -> str | bytes | None:
+        """Wait for the next message; None at the end."""
         while not self._messages:
+            if self._closed or self.overflowed:
+                return None
             self._filled.clear()
             await self._filled.wait()
         message = self._messages.popleft()
         self._audio -= isinstance(message, bytes)
         return message
+
+    def close(self) -> None:
+        """Nothing comes any more: `take` ends once all was taken."""
+        self._closed = True
+        self._filled.set()
 
     def _drop_oldest_audio(self) -> None:
         for i, message in enumerate(self._messages):
@@ -96,12 +110,15 @@ class ControlLeg:
         tasks = {gone, sending, ended}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                mailbox.close()
+                await asyncio.wait({sending}, timeout=_LAST_WORDS_S)
         finally:
             leg.close()
             for task in tasks:
                 task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        if results and not gone.cancelled() and gone.done() and gone.exception() is None:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if not gone.cancelled():
             return  # the agent went away by itself
         code, reason = (1008, "slow_reader") if mailbox.overflowed else (1000, "the call ended")
         await send({"type": "websocket.close", "code": code, "reason": reason})
@@ -116,8 +133,7 @@ async def _receive(leg: Leg, receive: Receive) -> None:
 
 
 async def _send(mailbox: Mailbox, send: Send) -> None:
-    while not mailbox.overflowed:
-        message = await mailbox.take()
+    while (message := await mailbox.take()) is not None:
         kind = "bytes" if isinstance(message, bytes) else "text"
         await send({"type": "websocket.send", kind: message})
 

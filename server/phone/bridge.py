@@ -66,7 +66,10 @@ class PhoneBridge:
         self._wake = asyncio.Event()
         self._marks = 0
         self._since_mark = 0
+        self._sent: tuple[int, float] | None = None
+        """Turn and position of what was sent last."""
         self._played: dict[str, tuple[int, float]] = {}
+        """The same for each mark that has not come back."""
 
     async def run(self) -> None:
         """Serve the call from its start to its end."""
@@ -218,9 +221,9 @@ class PhoneBridge:
         if self._clear:
             return
         self._since_mark += count
+        self._sent = (turn, call.playout.played_s(turn))
         if self._since_mark >= _MARK_EVERY and self._dialect.has_marks:
-            played = (turn, call.playout.played_s(turn))
-            self._played[await self._mark(call, [])] = played
+            await self._mark(call, [])
 
     async def _report(self, call: Call, reports: list[Effect]) -> None:
         """Let the listeners know once the caller has heard what stands before."""
@@ -234,14 +237,15 @@ class PhoneBridge:
         ahead_s = self._lead.ahead_s(time.monotonic())
         asyncio.get_running_loop().call_later(ahead_s, self._heard, call, mark)
 
-    async def _mark(self, call: Call, reports: list[Effect]) -> str:
+    async def _mark(self, call: Call, reports: list[Effect]) -> None:
         mark = self._new_mark()
         self._since_mark = 0
+        if self._sent is not None:
+            self._played[mark] = self._sent
         call.playout.defer(mark, reports)
         message = self._dialect.mark(mark)
         assert message is not None
         await self._put(message)
-        return mark
 
     def _new_mark(self) -> str:
         self._marks += 1
@@ -250,6 +254,7 @@ class PhoneBridge:
     def _dropped(self) -> None:
         """Barge-in: what the peer holds goes as well, before anything else is sent."""
         self._clear = True
+        self._sent = None
         self._played.clear()
         self._wake.set()
 

@@ -40,6 +40,8 @@ _LONGEST_SDP = 64 * 1024
 _DISCONNECTED_S = 10.0
 """A connection that was lost may come back within this time."""
 _STATS_EVERY_S = 1.0
+_LAST_WORDS_S = 0.05
+"""For the data channel to say why a call ends before the connection goes."""
 
 _log = structlog.get_logger("antiphon.rtc")
 
@@ -195,6 +197,7 @@ class Peer:
                 watch.cancel()
             call.hang_up("the browser went away")
         finally:
+            await asyncio.sleep(_LAST_WORDS_S)
             for task in (ended, gone, up):
                 task.cancel()
 
