@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
 
+from antiphon.server.config import is_loopback
 from antiphon.server.errors import Unauthorized
 
 _HEADERS = ("xi-api-key", "x-api-key", "kyutai-api-key")
@@ -76,6 +77,19 @@ def origin_allowed(headers: Headers, allowed: Sequence[str]) -> bool:
         return True
     host = headers.get("host")
     return host is not None and origin in (f"http://{host}", f"https://{host}")
+
+
+def host_allowed(headers: Headers, allowed: Sequence[str]) -> bool:
+    """Whether the client believes that it talks to its own machine, or to a configured name.
+
+    A page whose name was made to resolve to a loopback address (DNS rebinding) has its own name in
+    `Host`, and so in an origin that looks like ours.
+    """
+    try:
+        name = urlsplit(f"//{headers.get('host', '')}").hostname
+    except ValueError:
+        return False
+    return name is not None and (is_loopback(name) or name in allowed)
 
 
 def _digest(key: str) -> bytes:

@@ -46,6 +46,8 @@ class Limits(_Section):
     """Longest WebSocket message. A longer one closes the connection (1009)."""
     upload_bytes: int = Field(default=26_214_400, ge=1_024, le=1_073_741_824)
     """Longest body of an HTTP request with a file."""
+    request_s: float = Field(default=60.0, ge=0.1, le=3600)
+    """How long the body of an HTTP request may take to arrive."""
     audio_lead_s: float = Field(default=120.0, ge=1, le=3600)
     """Seconds of one turn's audio that may be sent ahead of a listener at normal speed. Clients
     buffer and play by themselves, so this bounds waste after a barge-in; it is no pacing."""
@@ -80,6 +82,8 @@ class ServerSection(_Section):
     """Accepted keys. Without any, the server listens on loopback addresses only."""
     allowed_origins: tuple[str, ...] = ()
     """Web origins (`https://example.org`) that may open a connection besides the server's own."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names, such as a proxy's, by which clients may call a server without keys."""
     limits: Limits = Limits()
 
 

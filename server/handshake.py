@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from antiphon.engine.errors import AntiphonError, Overloaded
 from antiphon.server.admission import Slot
-from antiphon.server.auth import SUBPROTOCOL, offered_keys, origin_allowed
+from antiphon.server.auth import SUBPROTOCOL, host_allowed, offered_keys, origin_allowed
 from antiphon.server.errors import Unauthorized, describe, outcome
 from antiphon.server.house import House
 
@@ -46,6 +46,12 @@ def check_caller(
         raise Unauthorized(
             "Pages of this origin may not use the server; see server.allowed_origins.",
             field="origin",
+        )
+    if house.keys.is_open and not host_allowed(headers, house.config.server.allowed_hosts):
+        raise Unauthorized(
+            "Without API keys the server answers to this machine's own names only; see "
+            "server.allowed_hosts.",
+            field="host",
         )
     house.keys.check(offered_keys(headers, query_string, subprotocols or []))
 

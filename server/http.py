@@ -15,13 +15,13 @@ from antiphon.engine.errors import AntiphonError, InvalidRequest
 from antiphon.engine.interface import VoiceInfo
 from antiphon.engine.watermark.interface import Detection, Watermark
 from antiphon.server.admission import Admission
-from antiphon.server.errors import outcome
+from antiphon.server.errors import DeadlineExceeded, outcome
 from antiphon.server.handshake import check_caller, error_body, error_headers
 from antiphon.server.house import House
 from antiphon.server.openapi import document
 
 MAX_DETECT_SECONDS = 600.0
-_DETECTIONS_AT_ONCE = 2
+_DETECTIONS_AT_ONCE = 4
 """Detection is heavy and must not take the machine from those who are being spoken to."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -105,7 +105,8 @@ class HttpPart:
         """Look for the watermark in the file that is the body."""
         slot = self._detections.acquire()
         try:
-            body = await read_body(request, self._house.config.server.limits.upload_bytes)
+            limits = self._house.config.server.limits
+            body = await read_body(request, limits.upload_bytes, limits.request_s)
             watermark = self._house.engines.watermark
             found, seconds = await asyncio.to_thread(_detect, watermark, body)
         finally:
@@ -121,24 +122,36 @@ class HttpPart:
         )
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int, patience_s: float = 60.0) -> bytes:
     """Read a request's body, never more than `limit` bytes of it.
 
     Raises:
         InvalidRequest: larger than that; `field` is `body`.
+        DeadlineExceeded: it took longer than `patience_s`.
     """
-    too_large = InvalidRequest(f"The body is larger than {limit} bytes.", field="body", limit=limit)
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > limit:
-        raise too_large
+        raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise too_large
-        parts.append(part)
+    try:
+        async with asyncio.timeout(patience_s):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                parts.append(part)
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"The body did not arrive within {patience_s:g} seconds.",
+            field="request_s",
+            limit=patience_s,
+        ) from None
     return b"".join(parts)
+
+
+def _too_large(limit: int) -> InvalidRequest:
+    return InvalidRequest(f"The body is larger than {limit} bytes.", field="body", limit=limit)
 
 
 def _detect(watermark: Watermark, body: bytes) -> tuple[Detection, float]:

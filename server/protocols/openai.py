@@ -78,8 +78,8 @@ class OpenAISpeech:
             request = Request(scope, receive)
             check_caller(self._house, request.headers, scope["query_string"])
             self._house.check_open()
-            limit = self._house.config.server.limits.message_bytes
-            body = _decode(await read_body(request, limit))
+            limits = self._house.config.server.limits
+            body = _decode(await read_body(request, limits.message_bytes, limits.request_s))
             settings = self._house.engines.resolve(_wanted(body, self._house.engines))
             outlet.sse = body.stream or body.stream_format == "sse"
             outlet.settings = settings

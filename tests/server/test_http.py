@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -138,6 +139,44 @@ async def test_pages_of_other_origins_are_refused() -> None:
         assert refused.value.response.status_code == 401
         async with calling(server, headers={"Origin": "https://theirs.example"}) as http:
             assert (await http.get("/v1/voices")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:1", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8765", 200),
+        ("speech.example", 200),
+        ("evil.example:8765", 401),
+        ("127.0.0.1.evil.example", 401),
+        ("[", 401),
+    ],
+)
+async def test_without_keys_only_names_of_this_machine_are_answered(host: str, status: int) -> None:
+    headers = {"Host": host, "X-API-Key": KEY}
+    async with (
+        serving({"server.allowed_hosts": ["speech.example"]}) as server,
+        calling(server, headers=headers) as http,
+    ):
+        assert (await http.get("/v1/voices")).status_code == status
+    async with (
+        serving({"server.api_keys": [KEY]}) as server,
+        calling(server, headers=headers) as http,
+    ):
+        assert (await http.get("/v1/voices")).status_code == 200
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"RIFF"
+        await asyncio.sleep(1)
+        yield b"WAVE"
+
+    async with serving({"server.limits.request_s": 0.1}) as server, calling(server) as http:
+        answer = await http.post("/v1/watermark/detect", content=trickle())
+        assert answer.status_code == 408
+        assert answer.json()["error"]["code"] == "deadline_exceeded"
 
 
 def wav(samples: np.ndarray[Any, Any], rate: int = 24_000) -> bytes:
