@@ -4,55 +4,51 @@ from __future__ import annotations
 
 import re
 
-from antiphon.engine.text import numbers
+from antiphon.engine.text import numerals
+from antiphon.engine.text.table import table
 from antiphon.engine.text.view import DIGITS_ONLY, Reading, View
 
-_TITLES = {
-    **{"Mr": "mister", "Mrs": "missus", "Ms": "miz", "Prof": "professor", "Rev": "reverend"},
-    **{
-        "Gen": "general",
-        "Col": "colonel",
-        "Capt": "captain",
-        "Lt": "lieutenant",
-        "Sgt": "sergeant",
-    },
-    **{"Hon": "honorable", "Sen": "senator", "Rep": "representative", "Gov": "governor"},
-}
+_TITLES = table(
+    """
+    Mr: mister; Mrs: missus; Ms: miz; Prof: professor; Rev: reverend; Gen: general;
+    Col: colonel; Capt: captain; Lt: lieutenant; Sgt: sergeant; Hon: honorable; Sen: senator;
+    Rep: representative; Gov: governor
+    """
+)
 """Before a name. With their stop they never end a sentence."""
 
 _TWO_READINGS = {"Dr": ("doctor", "drive"), "St": ("saint", "street")}
 _SAINT_AFTER = {"Mount", "Mt", "Port", "Lake", "Fort", "Cape"}
 
-_WITH_STOP = {
-    **{"etc": "et cetera", "vs": "versus", "approx": "approximately", "dept": "department"},
-    **{"Jr": "junior", "Sr": "senior", "Inc": "incorporated", "Ltd": "limited", "Co": "company"},
-    **{"Corp": "corporation", "Ave": "avenue", "Blvd": "boulevard", "Rd": "road", "Mt": "mount"},
-    **{"Ft": "fort", "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday"},
-    **{"Thu": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday"},
-    **{"Fig": "figure", "fig": "figure", "Vol": "volume", "vol": "volume", "Sec": "section"},
-    **{
-        "Ch": "chapter",
-        "est": "established",
-        "al": "al",
-        "Univ": "university",
-        "Dept": "department",
-    },
-    **{
-        "min": "minutes",
-        "max": "maximum",
-        "temp": "temperature",
-        "ext": "extension",
-        "pp": "pages",
-    },
-}
-_ENDS_OFTEN = {"etc", "Jr", "Sr", "Inc", "Ltd", "Co", "Corp", "Ave", "Blvd", "Rd", "al", "est"}
+_WITH_STOP = table(
+    """
+    etc: et cetera; vs: versus; approx: approximately; dept: department; Jr: junior;
+    Sr: senior; Inc: incorporated; Ltd: limited; Co: company; Corp: corporation; Ave: avenue;
+    Blvd: boulevard; Rd: road; Mt: mount; Ft: fort; Mon: Monday; Tue: Tuesday; Tues: Tuesday;
+    Wed: Wednesday; Thu: Thursday; Thurs: Thursday; Fri: Friday; Sat: Saturday; Sun: Sunday;
+    Fig: figure; fig: figure; Vol: volume; vol: volume; Sec: section; Ch: chapter;
+    est: established; al: al; Univ: university; Dept: department; min: minutes; max: maximum;
+    temp: temperature; ext: extension; pp: pages; tsp: teaspoon; tbsp: tablespoon;
+    incl: including; excl: excluding; Apt: apartment; pop: population; pls: please;
+    Hwy: highway
+    """
+)
+_ENDS_OFTEN = {"etc", "Inc", "Ltd", "Co", "Corp", "Ave", "Blvd", "Rd", "al", "est"}
 """Their stop is also the sentence's when a capital follows."""
 
-_WITHOUT_STOP = {"vs": "versus", "w/": "with", "w/o": "without", "b/c": "because", "aka": "A K A"}
-_DOTTED = {
-    **{"e.g": "for example", "i.e": "that is", "a.m": "AM", "p.m": "PM", "a.k.a": "also known as"},
-    **{"ph.d": "PhD", "b.c": "BC", "a.d": "AD", "n.b": "note"},
-}
+_WITHOUT_STOP = table(
+    """
+    vs: versus; w/: with; w/o: without; b/c: because; aka: A K A
+    """
+)
+_DOTTED = table(
+    """
+    e.g: for example; i.e: that is; a.m: AM; p.m: PM; a.k.a: also known as; ph.d: PhD; b.c: BC;
+    a.d: AD; n.b: note
+    """
+)
+_DAY = "(Mon|Tue|Tues|Wed|Thu|Thurs|Fri|Sat|Sun)"
+_DAYS = re.compile(f"{_DAY}[-–]{_DAY}")
 _DOTTED_LETTERS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _NUMBERED = {"No": "number", "Nos": "numbers", "no": "number", "p": "page", "pp": "pages"}
 _ROMAN = re.compile(r"(?=[IVX]{2,})(X{0,3})(IX|IV|V?I{0,3})")
@@ -65,6 +61,8 @@ def read_abbreviation(view: View) -> Reading | None:
     core = token.core
     if core in _WITHOUT_STOP and not token.tail.startswith("."):
         return Reading(_WITHOUT_STOP[core].split())
+    if days := _DAYS.fullmatch(core):
+        return Reading([_WITH_STOP[days[1]], "to", _WITH_STOP[days[2]]])
     if core.lower() in _DOTTED:
         return Reading(_DOTTED[core.lower()].split(), mark=_mark_after_stop(view, ends=False))
     if _DOTTED_LETTERS.fullmatch(core):
@@ -88,7 +86,8 @@ def read_abbreviation(view: View) -> Reading | None:
     return None
 
 
-_AMBIGUOUS = {"Mon", "Sat", "Sun", "Wed", "min", "max", "temp", "Ch", "Co", "Sec", "Fig", "fig"}
+_WORDS_TOO = "pop incl Mon Sat Sun Wed min max temp Ch Co Sec Fig fig"
+_AMBIGUOUS = frozenset(_WORDS_TOO.split())
 """Words as well: `in the sun.`, `He sat.`; as a sentence's last word they stay what they are."""
 
 
@@ -101,7 +100,7 @@ def read_roman(view: View) -> Reading | None:
     values = [_ROMAN_VALUES[letter] for letter in core]
     following = [*values[1:], 0]
     total = sum(-v if v < n else v for v, n in zip(values, following, strict=True))
-    return Reading(numbers.cardinal(total))
+    return Reading(numerals.cardinal(total))
 
 
 def _mark_after_stop(view: View, *, ends: bool) -> str:
@@ -132,7 +131,7 @@ def _read_by_neighbours(view: View) -> Reading:
     before = view.before
     named = view.previous[:1].isupper() and view.previous not in _SAINT_AFTER
     addressed = named and (
-        any(c[0].isdigit() for c in before) or (title == "saint" and len(before) > 1)
+        any(token.core[0].isdigit() for token in before) or (title == "saint" and len(before) > 1)
     )
     if following.isupper() and not addressed:
         return Reading([title], mark="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from calendar import month_name
 
-from antiphon.engine.text import numbers
+from antiphon.engine.text import numerals
 from antiphon.engine.text.view import DIGITS_ONLY, Reading, View
 
 _MONTHS = {name.lower(): index for index, name in enumerate(month_name) if name} | {
@@ -19,6 +19,9 @@ _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:T(\d{2}):(\d{2})(?::\d{2}(?:\.\d+)
 _SLASHED = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})")
 _TIME = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?([ap]\.?m)?", re.IGNORECASE)
 _HOUR = re.compile(r"(\d{1,2})([ap]\.?m)", re.IGNORECASE)
+_TIME_RANGE = re.compile(
+    r"(\d{1,2})(?::([0-5]\d))?([ap]\.?m)?[-–](\d{1,2})(?::([0-5]\d))?([ap]\.?m)", re.IGNORECASE
+)
 _HALF_DAYS = {"am": "AM", "pm": "PM", "a.m": "AM", "p.m": "PM"}
 _HALF_DAY_NAMES = frozenset(f(name) for name in _HALF_DAYS for f in (str.lower, str.upper))
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -39,8 +42,11 @@ def read_date(view: View) -> Reading | None:
 
 
 def read_time(view: View) -> Reading | None:
-    """`7:30 pm`, `19:05`, `7pm`, `7 p.m.`, `10:30:45`."""
+    """`7:30 pm`, `19:05`, `7pm`, `7 p.m.`, `10:30:45`, `9am-5pm`."""
     core = view.token.core
+    if span := _TIME_RANGE.fullmatch(core):
+        start = _clock_words(span[1], span[2], span[3])
+        return Reading([*start, "to", *_clock_words(span[4], span[5], span[6])])
     if found := _TIME.fullmatch(core):
         hour, minute = int(found[1]), int(found[2])
         if hour > 24:
@@ -52,11 +58,11 @@ def read_time(view: View) -> Reading | None:
         return Reading([*words, *half], used, _half_day_mark(view, half, used))
     if found := _HOUR.fullmatch(core):
         half, used = _half_day(view, found[2])
-        return Reading([*numbers.cardinal(int(found[1])), *half], 1, _half_day_mark(view, half, 1))
+        return Reading([*numerals.cardinal(int(found[1])), *half], 1, _half_day_mark(view, half, 1))
     if re.fullmatch(r"\d{1,2}", core) and not view.token.tail:
         half, used = _half_day(view, None)
         if half:
-            words = [*numbers.integer(core), *half]
+            words = [*numerals.integer(core), *half]
             return Reading(words, used, _half_day_mark(view, half, used))
     return None
 
@@ -84,21 +90,26 @@ def _half_day_mark(view: View, half: list[str], used: int) -> str | None:
     return "." if following is None or following.core[0].isupper() else ""
 
 
+def _clock_words(hour: str, minute: str | None, half: str | None) -> list[str]:
+    halves = [_HALF_DAYS[half.lower()]] if half else []
+    return [*_clock(int(hour), int(minute or 0), True), *halves]
+
+
 def _clock(hour: int, minute: int, twelve_hours: bool) -> list[str]:
     if minute == 0 and twelve_hours:
-        return numbers.cardinal(hour)
+        return numerals.cardinal(hour)
     if minute == 0:
         exact = ["o'clock"] if 0 < hour <= 12 else ["hundred"] if hour else ["hours"]
-        return [*numbers.cardinal(hour), *exact]
+        return [*numerals.cardinal(hour), *exact]
     return [
-        *numbers.cardinal(hour),
+        *numerals.cardinal(hour),
         *(["oh"] if minute < 10 else []),
-        *numbers.cardinal(minute),
+        *numerals.cardinal(minute),
     ]
 
 
 def _count(value: int, noun: str) -> list[str]:
-    return [*numbers.cardinal(value), noun if value == 1 else numbers.plural(noun)]
+    return [*numerals.cardinal(value), noun if value == 1 else numerals.plural(noun)]
 
 
 def _is_day(month: int, day: int) -> bool:
@@ -106,11 +117,11 @@ def _is_day(month: int, day: int) -> bool:
 
 
 def _spoken(month: int, day: int, year: str = "") -> list[str]:
-    spoken = [month_name[month], *numbers.ordinal(day)]
+    spoken = [month_name[month], *numerals.ordinal(day)]
     if not year:
         return spoken
     in_full = int(year) if len(year) == 4 else int(year) + (2000 if int(year) < 70 else 1900)
-    return [*spoken[:-1], spoken[-1] + ",", *numbers.year(in_full)]
+    return [*spoken[:-1], spoken[-1] + ",", *numerals.year(in_full)]
 
 
 def _read_iso(found: re.Match[str]) -> Reading | None:
@@ -153,7 +164,7 @@ def _read_month_first(view: View) -> Reading | None:
                 return Reading(_spoken(month, int(day[1]), year.core), used=3)
         return Reading(_spoken(month, int(day[1])), used=2)
     if following and not following.lead and _YEAR.fullmatch(following.core):
-        return Reading([month_name[month], *numbers.year(int(following.core))], used=2)
+        return Reading([month_name[month], *numerals.year(int(following.core))], used=2)
     if shortened and (token.tail or following):
         return Reading([month_name[month]], mark="")
     return None
@@ -166,10 +177,10 @@ def _read_day_first(view: View, day: int) -> Reading | None:
     month = _MONTHS[following.core.lower()]
     if not _is_day(month, day):
         return None
-    spoken = ["the", *numbers.ordinal(day), "of", month_name[month]]
+    spoken = ["the", *numerals.ordinal(day), "of", month_name[month]]
     if following.tail not in ("", ".", ","):
         return Reading(spoken, used=2)
     year = view.after(2, DIGITS_ONLY)
     if year and not year.lead and _YEAR.fullmatch(year.core):
-        return Reading([*spoken, *numbers.year(int(year.core))], used=3)
+        return Reading([*spoken, *numerals.year(int(year.core))], used=3)
     return Reading(spoken, used=2)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from antiphon.engine.text import numbers
+from antiphon.engine.text import numerals
 from antiphon.engine.text.addresses import LETTER_A, is_file_name, spell_signs
 from antiphon.engine.text.arpabet import OVERRIDE, parse_override
-from antiphon.engine.text.numbers import NUMBER
+from antiphon.engine.text.numerals import NUMBER
+from antiphon.engine.text.table import table
 from antiphon.engine.text.unicode_text import romanise
 from antiphon.engine.text.view import DIGITS_ONLY, Reading, View
 from antiphon.engine.text.words import Word
@@ -15,19 +16,19 @@ from antiphon.engine.text.words import Word
 MAX_WORD_LETTERS = 40
 """A longer run of letters is spoken as several words (the longest English words have about 30)."""
 
-_SIGNS = {
-    **{"&": "and", "@": "at", "+": "plus", "=": "equals", "<": "less than", ">": "greater than"},
-    **{"#": "hash", "%": "percent", "$": "dollars", "€": "euros", "£": "pounds", "¥": "yen"},
-    **{"×": "times", "÷": "divided by", "≈": "about", "≠": "not equal to", "≤": "at most"},
-    **{"≥": "at least", "±": "plus or minus", "°": "degrees", "§": "section", "→": "to"},
-    **{"->": "to", "=>": "to", "<=": "at most", ">=": "at least", "!=": "not equal to"},
-    **{"==": "equals", "^": "to the power of", "√": "square root of", "∞": "infinity"},
-    **{"₹": "rupees", "‰": "per mille", "\\": "backslash"},
-}
+_SIGNS = table(
+    """
+    &: and; @: at; +: plus; =: equals; <: less than; >: greater than; #: hash; %: percent;
+    $: dollar; €: euro; £: pound; ¥: yen; ×: times; ÷: divided by; ≈: about; ≠: not equal to;
+    ≤: at most; ≥: at least; ±: plus or minus; °: degrees; §: section; →: to; ->: to; =>: to;
+    <=: at most; >=: at least; !=: not equal to; ==: equals; √: square root of; ∞: infinity;
+    ₹: rupees; ‰: per mille
+    """
+)
 _UNITED = {"c++": ("C", "plus", "plus"), "c#": ("C", "sharp"), "f#": ("F", "sharp")}
 _PIECE = re.compile(
     rf"(?P<override>{OVERRIDE.pattern})|(?P<number>{NUMBER})|(?P<word>[^\W\d_]+(?:'[^\W\d_]+)*'?)"
-    r"|(?P<sign>->|=>|<=|>=|!=|==|.)",
+    r"|(?P<power>\^-?\d+)|(?P<sign>->|=>|<=|>=|!=|==|.)",
     re.DOTALL,
 )
 _BETWEEN_NUMBERS = {
@@ -38,7 +39,6 @@ _BETWEEN_NUMBERS = {
     ":": "to",
     "x": "times",
 }
-_SENTENCE_END = re.compile(r"[.!?]+$")
 
 
 def read_lone_sign(view: View) -> Reading | None:
@@ -87,7 +87,9 @@ def _read_pieces(core: str, latin_only: bool) -> list[str | Word]:
         if piece["override"]:
             words.append(Word(piece.group(), parse_override(piece.group())))
         elif piece["number"]:
-            words += numbers.bare(piece.group())
+            words += numerals.bare(piece.group())
+        elif piece["power"]:
+            words += _read_power(int(piece.group()[1:]))
         elif piece["word"]:
             words += _read_word(piece.group(), previous, following, latin_only)
         else:
@@ -107,6 +109,9 @@ def _read_word(
     beside_digit = any(p is not None and p["number"] for p in (previous, following))
     if text in ("a", "A") and beside_digit:
         return [LETTER_A]
+    if beside_digit and len(text) in (2, 3) and text.isascii() and text.isupper():
+        # CO2, MP3, BA2490
+        return [LETTER_A if letter == "A" else letter for letter in text]
     words: list[str | Word] = []
     for word in romanise(text) if latin_only else [text]:
         words += [
@@ -114,6 +119,12 @@ def _read_word(
             for start in range(0, len(word), MAX_WORD_LETTERS)
         ]
     return words
+
+
+def _read_power(exponent: int) -> list[str]:
+    if exponent in (2, 3):
+        return ["squared" if exponent == 2 else "cubed"]
+    return ["to", "the", "power", "of", *numerals.cardinal(exponent)]
 
 
 def _read_sign(

@@ -11,32 +11,30 @@ from anyascii import anyascii
 from hibari.g2p.oov import OOV
 
 from antiphon.engine.text.ipa import ipa_to_arpabet
+from antiphon.engine.text.table import table
 
 Phones = tuple[str, ...]
 
-WEAK_FORMS: dict[str, Phones] = {
-    word: tuple(phones.split())
-    for word, phones in {
-        **{"a": "AH0", "an": "AH0 N", "the": "DH AH0", "and": "AH0 N D", "of": "AH0 V"},
-        **{"to": "T AH0", "in": "IH0 N", "is": "IH0 Z", "it": "IH0 T", "for": "F ER0"},
-        **{"that": "DH AE0 T", "was": "W AH0 Z", "on": "AA0 N", "with": "W IH0 DH"},
-        **{"as": "AE0 Z", "at": "AE0 T", "be": "B IY0", "but": "B AH0 T", "by": "B AY0"},
-        **{"from": "F R AH0 M", "he": "HH IY0", "she": "SH IY0", "we": "W IY0", "you": "Y UW0"},
-        **{"i": "AY0", "they": "DH EY0", "his": "HH IH0 Z", "her": "HH ER0", "him": "HH IH0 M"},
-        **{"my": "M AY0", "your": "Y AO0 R", "our": "AW0 ER0", "their": "DH EH0 R"},
-        **{"them": "DH EH0 M", "us": "AH0 S", "can": "K AE0 N", "could": "K UH0 D"},
-        **{"would": "W UH0 D", "should": "SH UH0 D", "have": "HH AE0 V", "has": "HH AE0 Z"},
-        **{"had": "HH AE0 D", "do": "D UW0", "does": "D AH0 Z", "are": "AA0 R", "am": "AE0 M"},
-        **{"were": "W ER0", "if": "IH0 F", "or": "AO0 R", "than": "DH AE0 N", "will": "W IH0 L"},
-    }.items()
-}
+_WEAK = table(
+    """
+    a: AH0; an: AH0 N; the: DH AH0; and: AH0 N D; of: AH0 V; to: T AH0; in: IH0 N; is: IH0 Z;
+    it: IH0 T; for: F ER0; that: DH AE0 T; was: W AH0 Z; on: AA0 N; with: W IH0 DH; as: AE0 Z;
+    at: AE0 T; be: B IY0; but: B AH0 T; by: B AY0; from: F R AH0 M; he: HH IY0; she: SH IY0;
+    we: W IY0; you: Y UW0; i: AY0; they: DH EY0; his: HH IH0 Z; her: HH ER0; him: HH IH0 M;
+    my: M AY0; your: Y AO0 R; our: AW0 ER0; their: DH EH0 R; them: DH EH0 M; us: AH0 S;
+    can: K AE0 N; could: K UH0 D; would: W UH0 D; should: SH UH0 D; have: HH AE0 V;
+    has: HH AE0 Z; had: HH AE0 D; do: D UW0; does: D AH0 Z; are: AA0 R; am: AE0 M; were: W ER0;
+    if: IH0 F; or: AO0 R; than: DH AE0 N; will: W IH0 L
+    """
+)
+WEAK_FORMS: dict[str, Phones] = {word: tuple(p.split()) for word, p in _WEAK.items()}
 """Function words as connected speech has them; the nano checkpoint was trained on exactly these."""
 
 STRONG_THE: Phones = ("DH", "IY0")
 """`the` before a vowel sound."""
 
 _LETTERS = re.compile(r"[A-Z]{2,}")
-_NOT_WORDS = "US AI LED PR HR ER ID IT API URL SQL AM AC DC EU IQ IP OS PE"
+_NOT_WORDS = "US AI LED PR HR ER ID IT API URL SQL AM AC DC EU IQ IP OS PE EST ET"
 _SPELLED = frozenset(_NOT_WORDS.split())
 """In capitals these are read letter by letter although a word is spelled alike or the dictionary
 has another reading. `IT` among words in capitals is the price of the rest."""

@@ -69,8 +69,8 @@ class MarkdownReader:
 
     @property
     def swallowing(self) -> bool:
-        """Whether the next chunk may disappear as part of a link."""
-        return self._in_target
+        """Whether the next chunk may disappear in a link, or be parted from this one by a pause."""
+        return self._in_target or self._cell_ended
 
     def read(self, chunk: Chunk) -> list[Token | Pause]:
         """Return what the chunk has to be read; a `Pause` without mark where nothing is."""
@@ -173,6 +173,8 @@ def _closing(text: str, opening: int) -> int:
 
 def _strip(text: str, end: int) -> Token | Pause:
     """Part the core from what stands around it; brackets of phone overrides belong to the core."""
+    if text in _READ_ALONE:
+        return Token("", text, "", end)
     override = OVERRIDE.search(text)
     found = _LEAD.match(text, 0, override.start() if override else len(text))
     lead = found.group() if found else ""
@@ -183,12 +185,8 @@ def _strip(text: str, end: int) -> Token | Pause:
     core = rest[: len(rest) - len(tail)]
     if core:
         return Token(lead, core, tail, end)
-    return Token("", text, "", end) if text in _READ_ALONE else _pause(text, end)
-
-
-_READ_ALONE = frozenset({"<", ">", "<=", ">=", "->", "=>", "!=", "-", "–", "*", "/"})
-"""Signs that are words when they stand alone, though they are stripped from the ends of others."""
-
-
-def _pause(text: str, end: int) -> Pause:
     return Pause(mark_of(text) if _PAUSING.fullmatch(text) else "", end)
+
+
+_READ_ALONE = frozenset({"<", ">", "<=", ">=", "->", "=>", "!=", "-", "–", "*", "/", "w/"})
+"""Signs that are words when they stand alone, though they are stripped from the ends of others."""

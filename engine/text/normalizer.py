@@ -15,9 +15,10 @@ from antiphon.engine.text.abbreviations import read_abbreviation, read_roman
 from antiphon.engine.text.addresses import read_address, read_phone
 from antiphon.engine.text.chunks import MAX_CHUNK_CHARACTERS, Chunk, Chunker, LineBreak
 from antiphon.engine.text.dates import read_date, read_time
+from antiphon.engine.text.fractions import read_fraction
 from antiphon.engine.text.generic import read_as_written, read_lone_sign, read_rest
 from antiphon.engine.text.markdown import MarkdownReader, Token, mark_of
-from antiphon.engine.text.quantities import read_fraction, read_quantity
+from antiphon.engine.text.quantities import read_quantity
 from antiphon.engine.text.view import Item, NeedMore, Reading, View
 from antiphon.engine.text.words import Word
 
@@ -78,9 +79,10 @@ class StreamingNormalizer:
         self._markdown = MarkdownReader(tags)
         self._tags = tags
         self._items: deque[Item] = deque()
-        self._before: deque[str] = deque(maxlen=_CONTEXT_TOKENS)
+        self._before: deque[Token] = deque(maxlen=_CONTEXT_TOKENS)
         self._spoken_end = 0
-        self._may_pause = False
+        self._last_mark: str | None = None
+        """Mark of the last word said; None before the first."""
 
     @property
     def held_characters(self) -> int:
@@ -122,8 +124,10 @@ class StreamingNormalizer:
                 return False
             used = [self._items.popleft() for _ in range(reading.used)]
             tokens = [token for token in used if isinstance(token, Token)]
-            self._before.extend(token.core for token in tokens)
             self._emit(reading, tokens[-1], words)
+            self._before.extend(tokens)
+            if self._last_mark in (".", "!", "?"):
+                self._before.clear()
             return True
         self._items.popleft()
         if isinstance(item, LineBreak):
@@ -162,14 +166,14 @@ class StreamingNormalizer:
             end = last.end if at_end else self._spoken_end
             words.append(Word(word.text, word.phones, final_mark, end))
         self._spoken_end = last.end
-        self._may_pause = not words[-1].mark
+        self._last_mark = words[-1].mark
 
     def _pause(self, mark: str, end: int, words: list[Word]) -> None:
         """A pause of its own, unless nothing was said before it or a pause is there already."""
-        if mark and self._may_pause:
+        if mark and self._last_mark == "":
             words.append(Word("", None, mark, end))
             self._spoken_end = end
-            self._may_pause = False
+            self._last_mark = mark
 
 
 def _word(spoken: str) -> Word:

@@ -13,8 +13,6 @@ _EMOTICON = re.compile(r"[:;=][-'^]?[)(DPpOo|/\\\]\[]|<3+|\^_*\^")
 
 _BEFORE_NFKC = {
     ord("™"): None,
-    ord("²"): "^2",
-    ord("³"): "^3",
     ord("º"): "°",
     ord("µ"): "μ",
     ord("’"): "'",
@@ -39,11 +37,16 @@ marks of other scripts. Em and en dashes stay: they mean other things than a hyp
 _DEGREES = "°℃℉"
 
 
+_LOWERED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_SUPERSCRIPT = re.compile(r"(?<=\w)⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+
+
 def clean(text: str) -> str:
     """Return a chunk in one normal form, without emoji, emoticons and invisible characters."""
     if text.isascii():
         return _EMOTICON.sub("", text) if _EMOTICON.fullmatch(text) else text
     text = _KEYCAP.sub("", text)
+    text = _SUPERSCRIPT.sub(lambda found: "^" + found.group().translate(_LOWERED), text)
     text = _spell_fractions(text).translate(_BEFORE_NFKC)
     text = "".join(c for c in text if c.isascii() or c in _DEGREES or not _is_silent(c))
     return unicodedata.normalize("NFKC", text)

@@ -45,9 +45,9 @@ class View:
     final: bool
     """Nothing follows `items`, or a line break."""
     opaque: bool
-    """The open chunk may yet disappear (it is part of a link target)."""
-    before: Sequence[str]
-    """Cores of the last tokens of the same line, newest last."""
+    """The open chunk may yet disappear in a link target, or follow a pause between table cells."""
+    before: Sequence[Token]
+    """The last tokens of the same sentence and line, newest last."""
     latin_only: bool = True
     """Whether other scripts are transliterated."""
 
@@ -60,8 +60,8 @@ class View:
 
     @property
     def previous(self) -> str:
-        """Core of the token before, or nothing at the start of a line."""
-        return self.before[-1] if self.before else ""
+        """Core of the token before, or nothing at the start of a sentence."""
+        return self.before[-1].core if self.before else ""
 
     def after(self, index: int, options: frozenset[str] | None = None) -> Token | None:
         """Return the token `index` places on, or None if none follows directly in this line.

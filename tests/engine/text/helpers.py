@@ -45,8 +45,11 @@ May [ ] [x] > ### --- km. USD US$5 + = & @ #1 C++ I a|b an apple "quoted" (see 3
 _FRAGMENTS = ["\u200d", "\u0301", *_WRITTEN.split()]
 SEPARATORS = ["", " ", " ", " ", "\n", "\n\n", ", ", ". ", "  ", "\t", "! "]
 
+_SIGNS = "a b1.,-'\"*_[]()|#$%&@+=/:;!?\n\té你－１😀\u200d\u20e3°"
+
 TEXTS = st.one_of(
     st.text(max_size=80),
+    st.text(_SIGNS, max_size=80),
     st.lists(st.tuples(st.sampled_from(_FRAGMENTS), st.sampled_from(SEPARATORS)), max_size=14).map(
         lambda parts: "".join(a + b for a, b in parts)
     ),

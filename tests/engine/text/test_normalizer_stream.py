@@ -15,6 +15,13 @@ def test_every_split_gives_the_same_words(text: str, cuts: list[int]) -> None:
     assert normalise(*split(text, cuts)) == normalise(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["e.g.|\tI ", "g. \u0301\tI.,", "7 1\ufe0f\u20e3 km ", "[a](b c) d"]
+)
+def test_texts_that_once_depended_on_their_pieces(text: str) -> None:
+    assert normalise(*text) == normalise(text)
+
+
 @settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_single_characters_give_the_same_words(text: str) -> None:

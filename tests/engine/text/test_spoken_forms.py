@@ -25,6 +25,12 @@ NUMBERS = [
     ("1/2, 3/4 and 2 3/4", "one half, three quarters and two and three quarters"),
     ("2½ cups, ½ cup", "two and a half cups, one half cup"),
     ("24/7", "twenty four seven"),
+    ("1e-5", "one times ten to the power of minus five"),
+    ("x^2 and 10⁻³", "x squared and ten to the power of minus three"),
+    ("y <= 5, x > 0", "y at most five, x greater than zero"),
+    ("1/3rd", "one third"),
+    ("4111 1111", "four one one one one one one one"),
+    ("978-3-16", "nine seven eight, three, one six"),
     ("99%, 3.5 %", "ninety nine percent, three point five percent"),
     ("2+2=4 and 3 * 4 - 1", "two plus two equals four and three times four minus one"),
     ("１２", "twelve"),
@@ -50,6 +56,7 @@ TIMES_AND_DATES = [
     ("at 19:05.", "at nineteen oh five."),
     ("7pm, 7 p.m. we", "seven PM, seven PM we"),
     ("7 p.m. Then", "seven PM. Then"),
+    ("Mon-Fri 9am–5pm", "Monday to Friday nine AM to five PM"),
     ("7:00", "seven o'clock"),
     ("2026-11-30", "November thirtieth, twenty twenty six"),
     ("11/30/2026", "November thirtieth, twenty twenty six"),
@@ -58,7 +65,7 @@ TIMES_AND_DATES = [
     ("Nov. 30, 2026, we", "November thirtieth, twenty twenty six, we"),
     ("30 November 2026", "the thirtieth of November twenty twenty six"),
     ("In May we may March", "In May we may March"),
-    ("2026-13-45", "twenty twenty six thirteen forty five"),
+    ("2026-13-45", "two zero two six, one three, four five"),
 ]
 
 UNITS = [
@@ -68,7 +75,9 @@ UNITS = [
     ("25m²", "twenty five square meters"),
     ("6 ft", "six feet"),
     ("20 lbs. of it", "twenty pounds of it"),
-    ("2x", "two x"),
+    ("2x, 4K", "two x, four K"),
+    ("5'10\" tall", "five feet ten tall"),
+    ("1/4 tsp. salt", "one quarter teaspoon salt"),
 ]
 
 ABBREVIATIONS = [
@@ -76,6 +85,7 @@ ABBREVIATIONS = [
     ("on Elm Dr. in", "on Elm drive in"),
     ("in St. Louis", "in saint Louis"),
     ("12 Main St. Springfield", "twelve Main street. Springfield"),
+    ("off I-95. St. Patrick", "off I ninety five. saint Patrick"),
     ("Mr. and Mrs. Jones", "mister and missus Jones"),
     ("e.g. this, i.e. that", "for example this, that is that"),
     ("etc. And vs. them, etc.", "et cetera. And versus them, et cetera."),
@@ -104,6 +114,8 @@ SIGNS = [
     ("see https://www.example.com/faq.", "see www dot example dot com slash faq."),
     ("555-1234", "five five five, one two three four"),
     ("+1 (555) 123-4567", "plus one, five five five, one two three, four five six seven"),
+    ("+44 20 7946", "plus four four, two zero seven nine four six"),
+    ("CO2, MP3", "C O two, M P three"),
     ("GPT-4o, B2B", "GPT four o, B two B"),
 ]
 
