@@ -29,6 +29,9 @@ from antiphon.engine.speech_lm.layout import (
 )
 from antiphon.engine.voice.voice import LMPrompt
 
+UNBOUNDED = 1000
+"""Stands for the maximum that the published bi-stream decoding does not have."""
+
 Script = Generator[Sample | Wait, int, FinishReason]
 
 
@@ -101,10 +104,15 @@ class UpstreamPlain(_Scripted):
             *prompt.speech_ids,
         )
         shortest = int(lengths.min_ratio * len(text))
-        for step in range(int(lengths.max_ratio * len(text))):
-            early = step < shortest
-            constraint = Constraint.ANY_BUT_FIRST_STOP if early else Constraint.ANY
-            sampled = yield Sample(inputs, constraint)
+        longest = int(lengths.max_ratio * len(text))
+        for step in range(longest):
+            early = max(0, min(shortest, longest) - step)
+            late = longest - step - early
+            if early:
+                closed = Constraint.ANY_BUT_FIRST_STOP
+                sampled = yield Sample(inputs, closed, early, Constraint.ANY, late)
+            else:
+                sampled = yield Sample(inputs, Constraint.ANY, late)
             if sampled >= self._ids.first_stop:
                 return FinishReason.STOP
             inputs = (sampled,)
@@ -159,10 +167,10 @@ class UpstreamBistream(_Scripted):
         self._inputs.extend(self._text.popleft() for _ in range(self._per_text))
         return True
 
-    def _sample(self, constraint: Constraint) -> Sample:
+    def _sample(self, constraint: Constraint, run: int) -> Sample:
         inputs = (*self._unfed, *self._inputs)
         self._unfed = ()
-        return Sample(inputs, constraint)
+        return Sample(inputs, constraint, run)
 
     def _decode_block(self) -> Generator[Sample, int, None]:
         while True:
@@ -173,7 +181,9 @@ class UpstreamBistream(_Scripted):
                 sampled = self._ids.fill
                 self.history.append(sampled)
             else:
-                sampled = yield self._sample(Constraint.ANY_BUT_FIRST_STOP)
+                sampled = yield self._sample(
+                    Constraint.ANY_BUT_FIRST_STOP, self._next_fill - position
+                )
             if sampled == self._ids.fill:
                 self._next_fill = position + self._per_speech + 1
                 return
@@ -189,7 +199,7 @@ class UpstreamBistream(_Scripted):
         self._inputs.extend(self._text)
         self._inputs.append(self._vocabulary.task)
         while True:
-            sampled = yield self._sample(Constraint.ANY)
+            sampled = yield self._sample(Constraint.ANY, UNBOUNDED)
             if sampled == self._ids.eos:
                 return FinishReason.STOP
             self._refuse_specials(sampled)

@@ -76,13 +76,16 @@ class _Machine:
         self._inputs.extend(self._vocabulary.text(text_id) for text_id in text_ids)
 
     def _sample_final(self) -> Step:
-        if self._tally.count >= int(self._lengths.max_ratio * self._callers_text):
+        left = int(self._lengths.max_ratio * self._callers_text) - self._tally.count
+        if left <= 0:
             self._end = End(FinishReason.LENGTH)
             return self._end
-        enough = self._tally.count >= int(self._lengths.min_ratio * self._callers_text)
-        return Sample(
-            self._take_inputs(), Constraint.SPEECH_OR_EOS if enough else Constraint.SPEECH
-        )
+        closed = int(self._lengths.min_ratio * self._callers_text) - self._tally.count
+        inputs = self._take_inputs()
+        if closed <= 0:
+            return Sample(inputs, Constraint.SPEECH_OR_EOS, left)
+        closed = min(closed, left)
+        return Sample(inputs, Constraint.SPEECH, closed, Constraint.SPEECH_OR_EOS, left - closed)
 
     def _accept_speech(self, sampled: int) -> int | None:
         self._inputs.append(sampled)
@@ -183,7 +186,7 @@ class BistreamSequence(_Machine):
                 return Wait(self._take_inputs())
         if self._final:
             return self._sample_final()
-        return Sample(self._take_inputs(), Constraint.SPEECH_OR_FILL)
+        return Sample(self._take_inputs(), Constraint.SPEECH_OR_FILL, self._room)
 
     def _open_block(self) -> None:
         self._append_text(self._text.popleft() for _ in range(self._block_text))

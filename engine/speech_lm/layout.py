@@ -85,10 +85,23 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Feed `inputs` (unified ids, at least one), then sample once."""
+    """Feed `inputs` (unified ids, at least one), then sample.
+
+    `constraint` holds for the next `run` samples, `then` for `then_run` more, as long as each
+    sampled id is speech: between them nothing is fed but the sampled id itself. A backend may
+    sample one and ask again, or hand the whole run to an engine of its own.
+    """
 
     inputs: tuple[int, ...]
     constraint: Constraint
+    run: int = 1
+    then: Constraint | None = None
+    then_run: int = 0
+
+    @property
+    def longest(self) -> int:
+        """Samples that may be taken before the sequence must be asked again."""
+        return self.run + self.then_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,15 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK_64 = (1 << 64) - 1
 
 
-def uniforms(seeds: Sequence[int], steps: Sequence[int], draws: int = 2) -> NDArray[np.float64]:
+def uniforms(
+    seeds: NDArray[np.uint64], steps: NDArray[np.uint64], draws: int = 2
+) -> NDArray[np.float64]:
     """Return uniform numbers in [0, 1), (requests, draws), from counters.
 
     SplitMix64 (Steele et al., OOPSLA 2014) over the counter `draws · step + draw`, keyed by seed.
     """
-    seed = np.array([s & _MASK_64 for s in seeds], np.uint64)[:, None]
-    step = np.array(steps, np.uint64)[:, None]
-    counter = step * np.uint64(draws) + np.arange(1, draws + 1, dtype=np.uint64)
-    mixed = _mix(np.add(_mix(seed), counter * _GOLDEN, dtype=np.uint64))
+    counter = steps[:, None] * np.uint64(draws) + np.arange(1, draws + 1, dtype=np.uint64)
+    mixed = _mix(_mix(seeds)[:, None] + counter * _GOLDEN)
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -70,68 +70,86 @@ class Draw:
     step: int
 
 
-def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
-    """Sample one id for each row of (batch, rows) float32 logits.
+@dataclass(slots=True)
+class DrawBatch:
+    """The draws of a batch as arrays; everything is (rows,) but `recent`, (rows, widest window)."""
 
-    Rows that share their parameters are drawn together.
-    """
+    top_p: Tensor
+    top_k: Tensor
+    repeats: Tensor
+    """Occurrences in the window from which on an id counts as repetitive (window · threshold)."""
+    greedy: Tensor
+    recent: Tensor
+    """The window of each row, newest last, filled up with -1 in front."""
+    seeds: NDArray[np.uint64]
+    steps: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, draws: Sequence[Draw], device: torch.device | str = "cpu") -> DrawBatch:
+        """Collate single draws."""
+        settings = [draw.sampling for draw in draws]
+        widest = max(s.window for s in settings)
+        recent = [
+            [-1] * (widest - len(window)) + window
+            for window in (list(d.history[-d.sampling.window :]) for d in draws)
+        ]
+        return cls(
+            top_p=torch.tensor([s.top_p for s in settings], dtype=torch.float32, device=device),
+            top_k=torch.tensor([s.top_k for s in settings], device=device),
+            repeats=torch.tensor(
+                [s.window * s.threshold for s in settings], dtype=torch.float64, device=device
+            ),
+            greedy=torch.tensor([s.greedy for s in settings], device=device),
+            recent=torch.tensor(recent, device=device),
+            seeds=np.array([d.seed & _MASK_64 for d in draws], np.uint64),
+            steps=np.array([d.step for d in draws], np.uint64),
+        )
+
+
+def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
+    """Sample one id for each row of (batch, rows) float32 logits."""
     if all(draw.sampling.greedy for draw in draws):
         greedy: list[int] = logits.argmax(-1).tolist()
         return greedy
-    groups: dict[tuple[float, int], list[int]] = {}
-    result = [0] * len(draws)
-    for row, draw in enumerate(draws):
-        if draw.sampling.greedy:
-            result[row] = int(logits[row].argmax())
-        else:
-            groups.setdefault((draw.sampling.top_p, draw.sampling.top_k), []).append(row)
-    for rows in groups.values():
-        part = logits if len(rows) == len(draws) else logits[rows]
-        for row, token in zip(rows, _ras(part, [draws[row] for row in rows]), strict=True):
-            result[row] = token
-    return result
-
-
-def _ras(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
-    sampling = draws[0].sampling
-    probabilities = logits.float().softmax(-1)
-    values, ids = nucleus(probabilities, sampling.top_p, sampling.top_k)
-    random = uniforms([d.seed for d in draws], [d.step for d in draws])
-    first = torch.from_numpy(random[:, :1]).to(logits.device)
-    chosen = ids.gather(1, _invert(values.double().cumsum(-1), first)).squeeze(1)
-    tokens: list[int] = chosen.tolist()
-    again = [row for row, draw in enumerate(draws) if _repetitive(tokens[row], draw)]
-    if again:
-        rest = probabilities[again].double()
-        rest[torch.arange(len(again)), chosen[again]] = 0.0
-        second = torch.from_numpy(random[again, 1:]).to(logits.device)
-        redrawn = _invert(rest.cumsum(-1), second).squeeze(1).tolist()
-        for row, token in zip(again, redrawn, strict=True):
-            tokens[row] = token
+    widest = max(draw.sampling.top_k for draw in draws)
+    tokens: list[int] = draw_batch(logits, DrawBatch.of(draws, logits.device), widest).tolist()
     return tokens
 
 
-def _repetitive(token: int, draw: Draw) -> bool:
-    """Whether the recent window holds the id too often; window · threshold is the least count."""
-    window = draw.sampling.window
-    return list(draw.history[-window:]).count(token) >= window * draw.sampling.threshold
+def draw_batch(logits: Tensor, batch: DrawBatch, widest_top_k: int) -> Tensor:
+    """Return one id for each row of (batch, rows) float32 logits, without a loop over rows."""
+    probabilities = logits.softmax(-1)
+    values, ids = nucleus(probabilities, batch.top_p[:, None], batch.top_k[:, None], widest_top_k)
+    random = torch.from_numpy(uniforms(batch.seeds, batch.steps)).to(logits.device)
+    place = _invert(values.double().cumsum(-1), random[:, :1])
+    tokens = ids.gather(1, place).squeeze(1)
+    counts = (batch.recent == tokens[:, None]).sum(-1)
+    again = (counts >= batch.repeats).nonzero().squeeze(1)
+    if len(again):
+        rest = probabilities[again].double()
+        rest.scatter_(1, tokens[again, None], 0.0)
+        tokens[again] = _invert(rest.cumsum(-1), random[again, 1:]).squeeze(1)
+    return torch.where(batch.greedy, ids[:, 0], tokens)
 
 
-def nucleus(probabilities: Tensor, top_p: float, top_k: int) -> tuple[Tensor, Tensor]:
-    """Return probabilities (zero outside the nucleus) and ids, (batch, ≤ top_k) each.
+def nucleus(
+    probabilities: Tensor, top_p: Tensor, top_k: Tensor, widest: int
+) -> tuple[Tensor, Tensor]:
+    """Return probabilities (zero outside the nucleus) and ids, (batch, ≤ widest) each.
 
     Ids in falling order of probability, equal ones by rising id, are taken while the sum before
-    them is under `top_p` and fewer than `top_k` are taken.
+    them is under `top_p` and fewer than `top_k` are taken. Both are (batch, 1).
     """
     rows = probabilities.shape[-1]
     # Positive floats order like their bits; the low half breaks ties in favour of the lower id,
     # as a stable sort of the whole row would, at the price of a partial one.
     bits = probabilities.view(torch.int32).to(torch.int64) << 32
     keys = bits + torch.arange(rows - 1, -1, -1, device=probabilities.device)
-    ids = keys.topk(min(top_k, rows), dim=-1).indices
+    ids = keys.topk(min(widest, rows), dim=-1).indices
     values = probabilities.gather(1, ids)
     before = torch.nn.functional.pad(values.cumsum(-1)[:, :-1], (1, 0))
-    return values * (before < torch.tensor(top_p, dtype=torch.float32)), ids
+    rank = torch.arange(ids.shape[1], device=ids.device)
+    return values * ((before < top_p) & (rank < top_k)), ids
 
 
 def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
@@ -148,15 +166,17 @@ def ras_distribution(logits: Tensor, history: Sequence[int], sampling: Sampling)
     P(x) = p(x)·[x ∉ R] + Σ_{r ∈ R} p(r) · q(x)·[x ≠ r] / (1 − q(r)).
     """
     full = logits.float().softmax(-1)
-    values, ids = nucleus(full[None], sampling.top_p, sampling.top_k)
+    top_p, top_k = torch.tensor([[sampling.top_p]]), torch.tensor([[sampling.top_k]])
+    values, ids = nucleus(full[None], top_p, top_k, sampling.top_k)
     full = full.double()
     p = torch.zeros_like(full).scatter_(0, ids[0], values[0].double())
     p /= p.sum()
-    draw = Draw(sampling, history, 0, 0)
+    recent = list(history[-sampling.window :])
     result = p.clone()
-    for token in {t for t in history[-sampling.window :] if p[t] > 0 and _repetitive(t, draw)}:
-        rest = full.clone()
-        rest[token] = 0.0
-        result[token] -= p[token]
-        result += p[token] * rest / rest.sum()
+    for token in set(recent):
+        if p[token] > 0 and recent.count(token) >= sampling.window * sampling.threshold:
+            rest = full.clone()
+            rest[token] = 0.0
+            result[token] -= p[token]
+            result += p[token] * rest / rest.sum()
     return result
