@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from antiphon.engine.watermark.none import NoWatermark
 from websockets.asyncio.client import ClientConnection, connect
 
 from antiphon.engine.interface import Engine
 from antiphon.engine.watermark.interface import Watermark
 from antiphon.engine.watermark.marked import FloatSamples
+from antiphon.engine.watermark.none import NoWatermark
+from antiphon.server.calls.registry import Calls
 from antiphon.server.config import Config, load_config
 from antiphon.server.engines import EngineSet
 from antiphon.server.house import House
@@ -39,6 +40,8 @@ class Running:
     url: str
     house: House
     engine: Any
+    calls: Calls
+    audiosocket_port: int | None
 
     @property
     def ws(self) -> str:
@@ -59,7 +62,7 @@ async def serving(
     name = chosen.capabilities.model
     engines = EngineSet({name: chosen}, model=name, voice=voice, watermark=mark)
     async with running(tone_config(overrides), engines) as server:
-        yield Running(server.url, server.house, chosen)
+        yield Running(server.url, server.house, chosen, server.calls, server.audiosocket_port)
 
 
 @dataclass
