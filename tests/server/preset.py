@@ -17,7 +17,7 @@ from tests.server.harness import Running, serving
 @cache
 def watermark() -> Watermark:
     """Loaded once: its weights do not change."""
-    return load_watermark(WatermarkSection(name="none"))
+    return load_watermark(WatermarkSection())
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -13,13 +12,17 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from antiphon.engine.errors import InvalidConfiguration, UnknownVoice
+from antiphon.engine.watermark.none import NoWatermark
 from antiphon.server.config import load_config
+from antiphon.server.engines import EngineSet
 from antiphon.server.run import bind
 from tests.server.harness import PATH, Client, serving
+from tests.server.tone_engine import ToneEngine
 
 PROGRAM = """
 from antiphon.server.config import load_config
@@ -90,13 +93,14 @@ async def test_sigterm_lets_the_open_turn_end_and_leaves_no_word_in_the_log() ->
 
 
 async def test_without_keys_it_says_that_only_this_machine_can_connect() -> None:
-    environment = {"ANTIPHON__SERVER__API_KEYS": "[]", "ANTIPHON__LOG__FORM": "json"}
-    async with process(environment) as (server, _):
-        server.send_signal(signal.SIGINT)
-        _, log = await asyncio.wait_for(server.communicate(), 20)
-        assert server.returncode == 0
-        events = [json.loads(line)["event"] for line in log.decode().splitlines()]
-        assert "no API keys are configured: only this machine can connect" in events
+    with capture_logs() as logs:
+        async with serving():
+            pass
+    warnings = [log["event"] for log in logs if log["log_level"] == "warning"]
+    assert warnings == [
+        "no API keys are configured: only this machine can connect",
+        "the watermark is switched off: speech leaves unmarked",
+    ]
 
 
 def test_a_taken_port_is_refused_before_anything_is_loaded() -> None:
@@ -109,9 +113,6 @@ def test_a_taken_port_is_refused_before_anything_is_loaded() -> None:
 
 
 async def test_a_server_whose_warm_up_fails_does_not_start() -> None:
-    from antiphon.engine.watermark.none import NoWatermark
-    from tests.server.tone_engine import ToneEngine
-
     class Mute(ToneEngine):
         async def warm_up(self) -> None:
             raise UnknownVoice("It has no voice.")
@@ -122,10 +123,6 @@ async def test_a_server_whose_warm_up_fails_does_not_start() -> None:
 
 
 def test_the_default_voice_must_be_known() -> None:
-    from antiphon.engine.watermark.none import NoWatermark
-    from antiphon.server.engines import EngineSet
-    from tests.server.tone_engine import ToneEngine
-
     mark = NoWatermark()
     engines = EngineSet({"tone": ToneEngine(mark)}, model="tone", voice="alto", watermark=mark)
     with pytest.raises(InvalidConfiguration) as refused:
