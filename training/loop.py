@@ -249,7 +249,8 @@ def matrices_and_rest(
     model: nn.Module, is_matrix: Callable[[str, Tensor], bool], peak_lr: float, matrix_lr: float
 ) -> list[torch.optim.Optimizer]:
     """Muon for the hidden matrices (arXiv 2502.16982), AdamW for everything else."""
-    matrices, rest = [], []
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             (matrices if is_matrix(name, weight) else rest).append(weight)

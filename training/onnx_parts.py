@@ -1,6 +1,7 @@
 """The two ONNX files of a checkpoint, written node by node from trained weights."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,12 +30,13 @@ class _Graph:
     def weight(self, value: Tensor) -> str:
         return self.constant(value.detach().float().numpy())
 
-    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes: object) -> str:
+    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         name = output or f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
-    def conv(self, layer: nn.Conv1d, x: str) -> str:
+    def conv(self, layer: nn.Module, x: str) -> str:
+        assert isinstance(layer, nn.Conv1d)
         assert layer.bias is not None
         pad = int(layer.padding[0])
         return self.add(
@@ -48,7 +50,8 @@ class _Graph:
             pads=[pad, pad],
         )
 
-    def norm(self, layer: nn.BatchNorm1d, x: str) -> str:
+    def norm(self, layer: nn.Module, x: str) -> str:
+        assert isinstance(layer, nn.BatchNorm1d)
         assert layer.running_mean is not None
         assert layer.running_var is not None
         parts = (layer.weight, layer.bias, layer.running_mean, layer.running_var)

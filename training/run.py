@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from antiphon.training.stages.lm import LMStage
 from antiphon.training.stages.student import StudentStage
 from antiphon.training.stages.tokenizer import TokenizerStage
 from antiphon.training.stages.vocoder import VocoderStage
-from antiphon.training.stages.xvector import SpeakerStage, embed_corpus
+from antiphon.training.stages.xvector import SpeakerEncoder, SpeakerStage, embed_corpus
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,8 @@ class Run:
         """Speaker embeddings of all utterances, by the trained encoder."""
         stage = SpeakerStage(self.corpus, self.parts)
         stage.model.load_state_dict(self.best("xvector"))
-        return embed_corpus(
-            stage.model.get_submodule("encoder"),
-            self.corpus,
-            self.folder / "corpus" / "embeddings.npy",
-        )
+        encoder = cast(SpeakerEncoder, stage.model.get_submodule("encoder"))
+        return embed_corpus(encoder, self.corpus, self.folder / "corpus" / "embeddings.npy")
 
     def best(self, stage: str) -> dict[str, Tensor]:
         """Averaged weights of a stage's best evaluation.

@@ -109,7 +109,7 @@ def token_edges(edge: Ids, tokens: int) -> Ids | None:
     count = len(edge) - 1
     if count > tokens:
         return None
-    wanted = edge[1:-1] * (12.5 / 40.0) - np.arange(1, count)
+    wanted = edge[1:-1].astype(np.float64) * (12.5 / 40.0) - np.arange(1, count)
     fitted = np.clip(_isotonic(wanted), 0, tokens - count)
     inner = np.floor(fitted + 0.5).astype(np.int64) + np.arange(1, count)
     return np.concatenate([[0], inner, [tokens]]).astype(np.int64)

@@ -79,7 +79,8 @@ def stretch(envelope: Array, factor: float) -> Array:
     position = np.clip(np.arange(bins) / factor, 0, bins - 1)
     low = np.minimum(position.astype(int), bins - 2)
     weight = (position - low).astype(np.float32)
-    return envelope[:, low] * (1 - weight) + envelope[:, low + 1] * weight
+    moved: Array = envelope[:, low] * (1 - weight) + envelope[:, low + 1] * weight
+    return moved
 
 
 def warp_f0(f0: Array, warp: Warp) -> Array:

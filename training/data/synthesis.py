@@ -37,7 +37,8 @@ def f0_per_mel_frame(f0: Array, mel_frames: int) -> Array:
     both = (left > 0) & (right > 0)
     mixed = left * (1 - weight) + right * weight
     nearest = np.where(weight < 0.5, left, right)
-    return np.where(both, mixed, nearest).astype(np.float32)
+    result: Array = np.where(both, mixed, nearest).astype(np.float32)
+    return result
 
 
 def pulses(f0: Array) -> Array:

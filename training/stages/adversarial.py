@@ -48,15 +48,16 @@ class PeriodDiscriminator(nn.Module):
 
     def forward(self, samples: Tensor) -> list[Tensor]:
         """(batch, samples) to activations; the last is the verdict."""
-        length = samples.shape[1] // self.period * self.period
-        activations: list[Tensor] = self.net(
-            samples[:, None, :length].unflatten(-1, (-1, self.period))
-        )  # type: ignore[no-untyped-call]
+        rows = samples.shape[1] // self.period
+        folded = samples[:, : rows * self.period].reshape(-1, 1, rows, self.period)
+        activations: list[Tensor] = self.net(folded)
         return activations
 
 
 class SpectrumDiscriminator(nn.Module):
     """Sees log magnitudes at one resolution."""
+
+    window: Tensor
 
     def __init__(self, size: int, width: int = 12) -> None:
         super().__init__()
@@ -68,9 +69,8 @@ class SpectrumDiscriminator(nn.Module):
 
     def forward(self, samples: Tensor) -> list[Tensor]:
         """(batch, samples) to activations; the last is the verdict."""
-        window: Tensor = self.window
         spectrum = torch.stft(
-            samples, self.size, self.size // 4, window=window, return_complex=True
+            samples, self.size, self.size // 4, window=self.window, return_complex=True
         )
         logs = (spectrum.abs() + 1e-4).log().transpose(1, 2)[:, None]
         activations: list[Tensor] = self.net(logs)

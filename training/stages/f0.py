@@ -1,5 +1,7 @@
 """The vocoder's F0 net: mel in, Hz out, trained alone and merged into `hift.pt`."""
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -36,7 +38,8 @@ class F0Stage:
         self._model = F0Predictor(config.f0_predictor)
         fold_weight_norm(self._model)
         with torch.no_grad():
-            first = self._model.condnet[0]
+            first = cast(nn.Conv1d, self._model.condnet[0])
+            assert first.bias is not None
             first.weight.mul_(0.5)
             first.bias += 6.0 * first.weight.sum(dim=(1, 2))
             self._model.classifier.weight.mul_(_UNIT)

@@ -7,12 +7,14 @@ three tokens of look-ahead, as a small hop does at run time, and attention is ch
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from antiphon.engine.checkpoint.config import FlowConfig
+from antiphon.engine.flow.dit import DiTBlock
 from antiphon.engine.flow.flow import Flow
 from antiphon.training.data.codes import Ids
 from antiphon.training.data.corpus import Corpus
@@ -92,17 +94,18 @@ def new_flow(config: FlowConfig, means: Tensor, spread: Tensor, seed: int) -> Fl
     with torch.no_grad():
         flow.input_embedding.weight.copy_((means - centre) / spread)
         flow.pre_lookahead_layer.conv2.weight.mul_(0.1)
-        flow.pre_lookahead_layer.conv2.bias.zero_()
+        nn.init.zeros_(cast(Tensor, flow.pre_lookahead_layer.conv2.bias))
         projection = estimator.input_embed.proj
         projection.weight.mul_(0.3)
         projection.bias.zero_()
         projection.weight[:bins, :bins] = 0.4 * torch.eye(bins)
         projection.weight[bins : 2 * bins, 2 * bins : 3 * bins] = torch.eye(bins)
         projection.weight[:, bins : 2 * bins] *= 0.3
-        estimator.input_embed.conv_pos_embed.conv2[0].weight.mul_(0.3)
+        cast(Tensor, estimator.input_embed.conv_pos_embed.conv2[0].weight).mul_(0.3)
         for block in estimator.transformer_blocks:
-            block.attn_norm.linear.weight.zero_()
-            block.attn_norm.linear.bias.zero_()
+            closed = cast(DiTBlock, block).attn_norm.linear
+            nn.init.zeros_(closed.weight)
+            nn.init.zeros_(closed.bias)
         estimator.norm_out.linear.weight.mul_(0.1)
         estimator.norm_out.linear.bias.zero_()
         estimator.proj_out.weight.zero_()
@@ -193,7 +196,8 @@ class FlowStage:
             chunked=batch.chunked,
         )
         error = (velocity - (batch.mel - rest * noise)).square().mean(-1)
-        return (error * batch.weight).sum() / batch.weight.sum()
+        mean: Tensor = (error * batch.weight).sum() / batch.weight.sum()
+        return mean
 
     def _row(self, index: int, length: int, rng: np.random.Generator) -> "_Row":
         codes, mel = self.corpus.codes(index), self.mels.get(index)
@@ -210,7 +214,7 @@ class FlowStage:
         else:
             source = int(rng.choice(peers))
             own = choice < self.plan.other_prompt + self.plan.own_prefix
-            given = int(rng.integers(1, max(2, len(codes) * 0.4))) if own else 0
+            given = int(rng.integers(1, max(2, int(len(codes) * 0.4)))) if own else 0
         codes = np.concatenate([prompt_codes, codes])
         mel = np.concatenate([prompt_mel, mel])
         end = min(len(codes), max(length, given + 10))

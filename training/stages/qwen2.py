@@ -5,6 +5,7 @@ both to the same numbers.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as functional
@@ -61,7 +62,7 @@ def _guidance(query: Tensor, key: Tensor, target: Tensor) -> Tensor:
     logs = scores.masked_fill(hidden, float("-inf")).log_softmax(-1)
     wanted = target >= 0
     index = target.clamp(min=0)[:, None, :, None].expand(-1, scores.shape[1], -1, -1)
-    found = logs.gather(-1, index)[..., 0].mean(1)
+    found: Tensor = logs.gather(-1, index)[..., 0].mean(1)
     return -found[wanted].mean()
 
 
@@ -104,7 +105,7 @@ class _Backbone(nn.Module):
     def forward(self, x: Tensor, guide: Guide | None) -> tuple[Tensor, list[Tensor]]:
         rotary = _rotary(self.config, x)
         penalties = []
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate(cast(list[_Layer], list(self.layers))):
             guided = guide if guide is not None and number in guide.layers else None
             mixed, penalty = layer.self_attn(layer.input_layernorm(x), rotary, guided)
             x = x + mixed
@@ -121,6 +122,14 @@ def _rotary(config: Qwen2Config, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
 
 
+class _Named(nn.Module):
+    """A level of the published names: `llm.model.model`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+
 class TrainableSpeechLM(nn.Module):
     """Unified ids (`Vocabulary`) in, logits over the speech rows out."""
 
@@ -128,9 +137,7 @@ class TrainableSpeechLM(nn.Module):
         super().__init__()
         self.vocabulary = Vocabulary(config)
         hidden = config.backbone.hidden_size
-        self.llm = nn.Module()
-        self.llm.model = nn.Module()
-        self.llm.model.model = _Backbone(config.backbone)
+        self.llm = _Named(_Named(_Backbone(config.backbone)))
         self.llm_decoder = nn.Linear(hidden, config.ids.rows, bias=False)
         self.speech_embedding = nn.Embedding(config.ids.rows, hidden)
         for weight in self.parameters():
@@ -139,8 +146,9 @@ class TrainableSpeechLM(nn.Module):
 
     def forward(self, ids: Tensor, guide: Guide | None = None) -> tuple[Tensor, Tensor]:
         """(batch, positions) to (batch, positions, rows) and the attention guide's penalty."""
-        backbone = self.llm.model.model
+        backbone = cast(_Backbone, cast(_Named, self.llm.model).model)
         table = torch.cat([self.speech_embedding.weight, backbone.embed_tokens.weight])
         hidden, penalties = backbone(functional.embedding(ids, table), guide)
         penalty = torch.stack(penalties).mean() if penalties else hidden.new_zeros(())
-        return self.llm_decoder(hidden), penalty
+        logits: Tensor = self.llm_decoder(hidden)
+        return logits, penalty

@@ -27,6 +27,8 @@ _LEAD = 3
 class SpectralLoss(nn.Module):
     """Compressed magnitudes and complex spectra at several resolutions, and log-mel."""
 
+    filters: Tensor
+
     def __init__(self, complex_weight: float) -> None:
         super().__init__()
         self.complex_weight = complex_weight
