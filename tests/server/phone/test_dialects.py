@@ -272,7 +272,6 @@ def test_asterisk_is_understood_in_json_and_in_words() -> None:
     [
         "",
         "{",
-        '["MEDIA_START"]',
         '{"event":"MEDIA_START","format":"opus"}',
         "MEDIA_START format:g729",
     ],
