@@ -1,0 +1,72 @@
+"""The protocol on a CosyVoice checkpoint: the tiny one with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from antiphon.engine.cosyvoice import CosyVoiceEngine
+from antiphon.engine.watermark.none import NoWatermark
+from tests.golden import model_dir
+from tests.server.harness import Running, eventually, serving, talking
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TEXT = "Good morning. "
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[Running]:
+    mark = NoWatermark()
+    engine = CosyVoiceEngine.load(model_dir(3), mark, name="tiny")
+    async with serving(engine=engine, watermark=mark, voice=None) as running:
+        yield running
+
+
+def _tokens(server: Running) -> float:
+    registry = server.house.metrics.registry
+    return registry.get_sample_value("antiphon_speech_tokens_total", {"model": "tiny"}) or 0.0
+
+
+@pytest.mark.parametrize("first_hop", [None, 5, 13])
+async def test_samples_are_960_for_each_speech_token(
+    server: Running, first_hop: int | None
+) -> None:
+    before = _tokens(server)
+    async with talking(server) as client:
+        started = await client.configure(seed=3, first_hop=first_hop)
+        assert started["model"] == "tiny"
+        heard = await client.say(TEXT, pieces=4)
+    tokens = _tokens(server) - before
+    assert heard.done["finish_reason"] == "stop"
+    assert heard.done["samples"] == 960 * tokens > 0
+    assert heard.done["characters"] == len(TEXT.rstrip())
+    assert np.isfinite(heard.pcm).all()
+
+
+async def test_a_cancel_frees_the_engine_and_the_next_turn_is_as_if_alone(
+    server: Running,
+) -> None:
+    async with talking(server) as client:
+        await client.configure(seed=4)
+        alone = await client.say(TEXT)
+        await client.send("input.text", text=TEXT * 20)
+        while not isinstance(await client.receive(), bytes):
+            pass
+        await client.send("input.cancel")
+        assert (await client.hear()).done["cancelled"]
+        again = await client.say(TEXT)
+    assert np.abs(again.pcm - alone.pcm).max() < 2 / 32768
+    await eventually(lambda: server.house.resources.sessions.taken == 0)
+
+
+@pytest.mark.parametrize(("field", "value"), [("first_hop", 4), ("speed", 1.5)])
+async def test_what_the_model_cannot_do_is_refused(
+    server: Running, field: str, value: float
+) -> None:
+    async with talking(server) as client:
+        await client.send("session.config", **{field: value})
+        assert (await client.event("error"))["field"] == field
