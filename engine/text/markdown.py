@@ -61,7 +61,7 @@ class MarkdownReader:
     """Chunks in, at least one token or pause out for each. Holds what spans chunks."""
 
     def __init__(self, tags: frozenset[str] = frozenset()) -> None:
-        self._tags = _alternatives(tags)
+        self._tags = tag_pattern(tags)
         self._in_target = False
         self._in_title = False
         self._after_line_mark = False
@@ -158,7 +158,8 @@ class MarkdownReader:
         return text[end + 1 :]
 
 
-def _alternatives(tags: frozenset[str]) -> re.Pattern[str] | None:
+def tag_pattern(tags: frozenset[str]) -> re.Pattern[str] | None:
+    """Return what finds any of the tags in a text, or None if there are none."""
     return re.compile("|".join(re.escape(tag) for tag in sorted(tags))) if tags else None
 
 

@@ -48,8 +48,12 @@ def clean(text: str) -> str:
     text = _KEYCAP.sub("", text)
     text = _SUPERSCRIPT.sub(lambda found: "^" + found.group().translate(_LOWERED), text)
     text = _spell_fractions(text).translate(_BEFORE_NFKC)
-    text = "".join(c for c in text if c.isascii() or c in _DEGREES or not _is_silent(c))
-    return unicodedata.normalize("NFKC", text)
+    return unicodedata.normalize("NFKC", drop_silent(text))
+
+
+def drop_silent(text: str) -> str:
+    """Leave out emoji, dingbats, joiners and other characters without a reading."""
+    return "".join(c for c in text if c.isascii() or c in _DEGREES or not _is_silent(c))
 
 
 def _is_silent(character: str) -> bool:
