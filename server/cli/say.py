@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from antiphon.engine.errors import InvalidConfiguration, InvalidRequest
 from antiphon.engine.watermark.marked import FloatSamples
 from antiphon.server.audio import AudioFormat, check_rate, parse_format
@@ -151,7 +149,6 @@ def _score(options: SayOptions, samples: int) -> float | None:
 
 
 def _print(result: dict[str, Any], turn: Turn) -> None:
-    table = Table.grid(padding=(0, 2))
     server_ms = turn.done.get("first_packet_ms")
     first = "–" if result["first_packet_ms"] is None else f"{result['first_packet_ms']:.0f} ms"
     if server_ms is not None:
@@ -170,7 +167,6 @@ def _print(result: dict[str, Any], turn: Turn) -> None:
         "file": result["file"],
     }
     for name, value in rows.items():
-        table.add_row(name, value)
-    out.print(table)
+        out.print(f"{name:<17} {value}", markup=False)
     if result["samples"] == 0:
         err.print("The text has nothing that can be spoken.", style="yellow")
