@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
@@ -139,6 +140,12 @@ class MeteredWebSocket(WebSocketsSansIOProtocol):
         extensions = cast(dict[str, Any], self.scope["extensions"])
         extensions[SCOPE_KEY] = self.flow
         await super().run_asgi()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Count a refused handshake as complete; uvicorn would report it as our mistake."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            self.handshake_complete = True
 
     def send_receive_event_to_app(self) -> None:
         """Hand a message on; text that is not UTF-8 with its bad bytes as surrogate escapes."""

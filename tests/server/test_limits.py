@@ -51,7 +51,7 @@ async def raw_client(server: Running) -> AsyncIterator[RawClient]:
     await asyncio.get_running_loop().sock_connect(sock, (address.hostname, address.port))
     reader, writer = await asyncio.open_connection(sock=sock, limit=2**16)
     writer.write(
-        b"GET /v1/audio/speech/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+        b"GET /v1/audio/speech/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
         b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
@@ -119,7 +119,7 @@ async def test_the_lead_over_a_listener_is_bounded() -> None:
         reading = asyncio.create_task(client.hear())
         await asyncio.sleep(0.5)
         made_s = server.engine.counters.words * WORD_SAMPLES / 24_000
-        assert 1.3 <= made_s <= 2.2
+        assert 1.0 <= made_s <= 2.5
         await client.send("input.cancel")
         assert (await reading).done["cancelled"]
 
@@ -145,7 +145,9 @@ async def test_sessions_past_the_limit_are_refused_at_once() -> None:
         assert (await second.say("five")).done["samples"] == WORD_SAMPLES
 
 
-async def test_connections_past_the_limit_are_refused_at_the_handshake() -> None:
+async def test_connections_past_the_limit_are_refused_at_the_handshake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with serving({"server.limits.max_connections": 1}) as server, talking(server):
         with pytest.raises(InvalidStatus) as refused:
             async with talking(server):
@@ -154,6 +156,8 @@ async def test_connections_past_the_limit_are_refused_at_the_handshake() -> None
         assert response.status_code == 429
         assert response.headers["Retry-After"] == "1"
         assert json.loads(response.body)["error"]["code"] == "overloaded"
+        assert not caplog.records
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(

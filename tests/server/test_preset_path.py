@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from antiphon.engine.interface import SpeechAudio, SpeechRequest
+from antiphon.engine.interface import SpeechAudio, SpeechEvent, SpeechRequest
+from antiphon.engine.preset.engine import PresetEngine
+from antiphon.engine.preset.session import PresetSession
 from antiphon.engine.watermark.marked import FloatSamples
 from antiphon.server.audio import AudioFormat
 from antiphon.server.audio.messages import decode_messages
-from tests.server.harness import Running, eventually, talking
-from tests.server.preset import preset_server
+from tests.server.harness import Running, eventually, serving, talking
+from tests.server.preset import preset_server, watermark
 from tests.server.test_http import wav
+from tests.server.test_limits import raw_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -104,6 +107,43 @@ async def test_cancel_leaves_nothing_behind(server: Running, fmt: str, messages_
         assert np.array_equal(again.pcm, alone.pcm)
     sessions = server.house.resources.sessions
     await eventually(lambda: sessions.taken == 0)
+
+
+class WatchedEngine(PresetEngine):
+    """Counts what its sessions hand out."""
+
+    handed_out_s = 0.0
+
+    async def open_session(self, request: SpeechRequest) -> PresetSession:
+        session = await super().open_session(request)
+        events = session.events
+
+        async def watched() -> AsyncIterator[SpeechEvent]:
+            async for event in events():
+                if isinstance(event, SpeechAudio):
+                    self.handed_out_s += len(event.audio) / event.audio.sample_rate
+                yield event
+
+        session.events = watched  # type: ignore[method-assign,assignment]
+        return session
+
+
+@pytest.mark.parametrize("fmt", ["pcm", "opus_raw"])
+async def test_a_reader_that_stops_pauses_synthesis_within_three_seconds(fmt: str) -> None:
+    engine = WatchedEngine(watermark())
+    limits = {"server.limits.slow_reader_s": 1.5}
+    async with (
+        serving(limits, engine=engine, watermark=watermark(), voice="heart") as server,
+        raw_client(server) as client,
+    ):
+        engine.handed_out_s = 0.0  # The warm-up is over.
+        client.send(type="session.config", response_format=fmt)
+        client.send(type="input.text", text=LONG)
+        sessions = server.house.resources.sessions
+        await eventually(lambda: sessions.taken == 1)
+        await eventually(lambda: sessions.taken == 0, within_s=10)
+        # All that was ever made for it, up to the moment at which it was closed.
+        assert 1.5 < engine.handed_out_s < 3.0
 
 
 async def test_detection_finds_the_mark_in_what_was_sent(server: Running) -> None:
