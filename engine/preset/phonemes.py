@@ -45,7 +45,7 @@ def phoneme_strings(clause: Clause) -> list[PhonemeString]:
     symbols, words = "", list[SpokenWord]()
     for word, sound in _sounds(clause.words):
         for piece in _bounded(sound):
-            if words and len(symbols) + 1 + len(piece) > MAX_SYMBOLS:
+            if symbols and len(symbols) + 1 + len(piece) > MAX_SYMBOLS:
                 strings.append(PhonemeString(symbols, tuple(words), ""))
                 symbols, words = "", []
             symbols = f"{symbols} {piece}" if symbols else piece

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -56,7 +57,8 @@ class _Stretch:
     samples: FloatSamples
     pause_samples: int
     """Of `samples`, how many at the start are pause."""
-    word: SpokenWord
+    word: SpokenWord | None
+    """None where one endless word is cut."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,11 @@ class PresetSession(Turn):
     async def end_text(self) -> None:
         """No more text will come."""
         self._text.end()
+
+    async def cancel(self) -> None:
+        """See `SpeechSession`. A writer is let go of even if nobody has read the events yet."""
+        await super().cancel()
+        self._text.close()
 
     async def _events(self) -> AsyncGenerator[SpeechEvent, None]:
         try:
@@ -156,7 +163,8 @@ class PresetSession(Turn):
     async def _marked(self, stretch: _Stretch) -> list[SpeechEvent]:
         start = self._pushed + stretch.pause_samples
         self._pushed += len(stretch.samples)
-        self._unreported.append((start, self._pushed, stretch.word))
+        if stretch.word is not None:
+            self._unreported.append((start, self._pushed, stretch.word))
         started = time.monotonic()
         audio = await self._in_worker(self._mark.push, stretch.samples)
         self._timings.watermark_s += time.monotonic() - started
@@ -191,15 +199,13 @@ class PresetSession(Turn):
 
 def _by_word(before: FloatSamples, speech: Speech, string: PhonemeString) -> list[_Stretch]:
     """Cut a string's speech behind each of its words; the last takes the rest."""
-    stretches: list[_Stretch] = []
-    start = 0
-    for word in string.words:
-        is_last = word is string.words[-1]
-        end = len(speech.samples) if is_last else int(speech.symbol_ends[word.symbols_end - 1])
-        samples = speech.samples[start:end]
-        if stretches:
-            stretches.append(_Stretch(samples, 0, word))
-        else:
-            stretches.append(_Stretch(np.concatenate([before, samples]), len(before), word))
-        start = end
-    return stretches
+    ends = [int(speech.symbol_ends[word.symbols_end - 1]) for word in string.words]
+    words = string.words or (None,)
+    borders = [0, *ends[:-1], len(speech.samples)]
+    stretches = [
+        _Stretch(speech.samples[start:end], 0, word)
+        for word, (start, end) in zip(words, pairwise(borders), strict=True)
+    ]
+    first = stretches[0]
+    samples = np.concatenate([before, first.samples])
+    return [_Stretch(samples, len(before), first.word), *stretches[1:]]
