@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TEXT ?= The train to Brighton leaves at 7:30 pm from platform 4, and a ticket costs $$12.50.
 VOICE ?=
-CONFIG ?= configs/default.yaml
+CONFIG ?= configs/preset.yaml
 
 # No GPU: the version whose CPU build is at hand for pip (set TORCH_INDEX to an index of CPU wheels
 # where pip would take the CUDA build instead). With a GPU: the newest CUDA build we support.
