@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -81,6 +82,9 @@ class SpeakingTurn:
         self._inbox: deque[str | _Flushed | _Ended] = deque()
         self._fed = asyncio.Event()
         self._work_s = 0.0
+        self._stages: dict[str, float] = {}
+        self._encoding_since: float | None = None
+        self._heard = False
         self.task = asyncio.create_task(self._run(), name=f"turn-{opened.turn}")
 
     def feed(self, text: str) -> None:
@@ -184,6 +188,7 @@ class SpeakingTurn:
                 case SpeechAudio(audio, timings):
                     metrics.stages(settings.model, timings)
                     self._work_s += _work_s(timings)
+                    self._on_the_way(timings)
                     await self._encode(encoder, encoder.steps(audio))
                 case SpeechProgress(text, characters, start_s, end_s):
                     await self._reports.report(
@@ -220,7 +225,21 @@ class SpeakingTurn:
             share = samples * (i + 1) // len(messages) - samples * i // len(messages)
             work_s, self._work_s = self._work_s, 0.0
             seconds = share / self._settings.sample_rate
-            await self._reports.audio(Spoke(self._id, message, share, seconds, work_s))
+            stages = {} if self._heard else self._until_encoded()
+            self._heard = True
+            await self._reports.audio(Spoke(self._id, message, share, seconds, work_s, stages))
+
+    def _on_the_way(self, timings: Mapping[str, float]) -> None:
+        """Add up what the first message of the turn waits for."""
+        if not self._heard:
+            for stage, seconds in timings.items():
+                self._stages[stage] = self._stages.get(stage, 0.0) + seconds
+            self._encoding_since = time.monotonic()
+
+    def _until_encoded(self) -> dict[str, float]:
+        if self._encoding_since is not None:
+            self._stages["encode"] = time.monotonic() - self._encoding_since
+        return self._stages
 
 
 def _work_s(timings: Mapping[str, float]) -> float:

@@ -292,6 +292,7 @@ class TurnMachine:
         turn.samples += event.samples
         turn.seconds += event.seconds
         turn.work_s += event.work_s
+        turn.stages = turn.stages or event.stages
         if event.seconds > 0:
             turn.playback.heard(event.seconds, now)
         turn.last_input_at = now

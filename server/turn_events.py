@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from antiphon.engine.errors import AntiphonError
 from antiphon.server.settings import TurnSettings
@@ -78,6 +79,8 @@ class Spoke:
     seconds: float
     work_s: float = 0.0
     """Seconds of synthesis since the previous report."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """With the first message of a turn: seconds in each stage on the way to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,8 @@ class TurnReport:
     """Seconds of synthesis for one second of audio."""
     gaps: int
     gap_s: float
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Seconds in each stage on the way to the first audio."""
 
 
 @dataclass(frozen=True, slots=True)

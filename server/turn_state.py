@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from antiphon.server.config import Limits
@@ -37,6 +38,7 @@ class Turn:
     samples: int = 0
     seconds: float = 0.0
     work_s: float = 0.0
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def unspoken(self) -> int:
@@ -57,6 +59,7 @@ class Turn:
             rtf=self.work_s / self.seconds if self.seconds else None,
             gaps=self.playback.gaps,
             gap_s=self.playback.gap_s,
+            stages=self.stages,
         )
 
     def deadlines(self, limits: Limits) -> list[Deadline]:

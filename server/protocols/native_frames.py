@@ -238,6 +238,7 @@ class NativeFrames:
             sample_rate=report.settings.sample_rate,
             characters=report.characters,
             first_packet_ms=None if first is None else round(1000 * first, 2),
+            first_packet_stages_ms={k: round(1000 * s, 2) for k, s in report.stages.items()},
             rtf=None if report.rtf is None else round(report.rtf, 4),
             gaps=report.gaps,
             gap_ms=round(1000 * report.gap_s, 1),
