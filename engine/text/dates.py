@@ -109,7 +109,7 @@ def _clock(hour: int, minute: int, twelve_hours: bool) -> list[str]:
 
 
 def _count(value: int, noun: str) -> list[str]:
-    return [*numerals.cardinal(value), noun if value == 1 else numerals.plural(noun)]
+    return [*numerals.cardinal(value), noun if value == 1 else noun + "s"]
 
 
 def _is_day(month: int, day: int) -> bool:

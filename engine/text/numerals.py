@@ -1,13 +1,13 @@
-"""Numbers as spoken in the United States (no `and` inside a number), spelled out by `inflect`."""
+"""Numbers as spoken in the United States (no `and` inside), by the rules of Unicode's CLDR."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-import inflect
+from unicode_rbnf import FormatPurpose, RbnfEngine
 
-_engine = inflect.engine()
+_engine = RbnfEngine.for_language("en")
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 """A number without sign, as it is written: thousands separators, decimals."""
@@ -18,26 +18,25 @@ MAX_CARDINAL_DIGITS = 15
 _DENOMINATORS = {2: ("half", "halves"), 4: ("quarter", "quarters")}
 
 
-@lru_cache(maxsize=4096)
-def _inflected(value: int) -> tuple[str, ...]:
-    spelled = str(_engine.number_to_words(str(value), andword="", comma=""))
-    return tuple(spelled.replace("-", " ").split())
-
-
 def cardinal(value: int) -> list[str]:
     """`1234` → one thousand two hundred thirty four."""
-    return ["minus", *_inflected(-value)] if value < 0 else list(_inflected(value))
+    spoken = list(_spell(abs(value), FormatPurpose.CARDINAL))
+    return ["minus", *spoken] if value < 0 else spoken
 
 
 def ordinal(value: int) -> list[str]:
     """`23` → twenty third."""
-    words = cardinal(value)
-    return [*words[:-1], str(_engine.ordinal(words[-1]))]
+    return list(_spell(value, FormatPurpose.ORDINAL))
+
+
+@lru_cache(maxsize=4096)
+def _spell(value: int, purpose: FormatPurpose) -> tuple[str, ...]:
+    return tuple(_engine.format_number(value, purpose).text.replace("-", " ").split())
 
 
 def digits(text: str) -> list[str]:
     """`007` → zero zero seven; anything that is not a digit is left out."""
-    return [_inflected(int(c))[0] for c in text if c.isdigit()]
+    return [cardinal(int(c))[0] for c in text if c.isdigit()]
 
 
 def number(text: str) -> list[str]:
@@ -88,9 +87,3 @@ def fraction(numerator: int, denominator: int) -> list[str]:
         return [*cardinal(numerator), single if numerator == 1 else many]
     below = ordinal(denominator)
     return [*cardinal(numerator), *below[:-1], below[-1] if numerator == 1 else below[-1] + "s"]
-
-
-@lru_cache(maxsize=1024)
-def plural(noun: str) -> str:
-    """`foot` → feet."""
-    return str(_engine.plural_noun(noun))

@@ -161,6 +161,6 @@ def _money(number: str, currency: str) -> list[str]:
         words += units.singular(major) if int(whole or 0) == 1 else units.plural(major)
     if int(cents):
         words += ["and"] if words else []
-        pence = "pence" if minor == "penny" else numerals.plural(minor)
-        words += [*numerals.cardinal(int(cents)), minor if int(cents) == 1 else pence]
+        words += numerals.cardinal(int(cents))
+        words += units.singular(minor) if int(cents) == 1 else units.plural(minor)
     return words

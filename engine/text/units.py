@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from antiphon.engine.text import numerals
 from antiphon.engine.text.table import table
 
 CURRENCIES = {
@@ -20,7 +19,9 @@ CURRENCIES = {
     "JPY": ("yen", ""),
     "CHF": ("Swiss franc", "centime"),
 }
-_UNCHANGED_PLURALS = {"yen", "won", "hertz", "percent"}
+_PLURALS = {"foot": "feet", "inch": "inches", "penny": "pence", "paisa": "paise"} | {
+    word: word for word in ("yen", "won", "hertz", "percent")
+}
 MAGNITUDES = table(
     """
     k: thousand; K: thousand; M: million; m: million; mn: million; B: billion; b: billion;
@@ -59,6 +60,6 @@ def plural(noun: str) -> list[str]:
     words = noun.split()
     fixed = (i for i, word in enumerate(words) if word in ("per", "Celsius", "Fahrenheit"))
     counted = next(fixed, len(words)) - 1
-    if words and words[counted] not in _UNCHANGED_PLURALS and len(noun) > 1:
-        words[counted] = numerals.plural(words[counted])
+    if words and len(noun) > 1:
+        words[counted] = _PLURALS.get(words[counted], words[counted] + "s")
     return words

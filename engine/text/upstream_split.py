@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-import inflect
+from antiphon.engine.text import numerals
 
 MAX_UNITS = 80
 """A piece is closed before a sentence that would make it longer than this, …"""
@@ -23,8 +23,6 @@ _CHINESE_ENDS = "。？！；：、.?!;"
 _ENGLISH_ENDS = ".?!;:"
 _CLOSING_QUOTES = '"”'
 _BRACKETS = str.maketrans({c: "" for c in "（）【】`"} | {"²": "平方", "³": "立方"})
-
-_spell = inflect.engine()
 
 
 def has_chinese(text: str) -> bool:
@@ -39,7 +37,7 @@ def tidy(text: str, *, chinese: bool) -> str:
     brackets. English: digits that the grammar left over are spelled out.
     """
     if not chinese:
-        return re.sub(r"\d+", lambda found: str(_spell.number_to_words(found.group())), text)
+        return re.sub(r"\d+", lambda found: " ".join(numerals.integer(found.group())), text)
     text = _drop_spaces(text.replace("\n", ""))
     text = text.replace(".", "。").replace(" - ", "，").translate(_BRACKETS).replace("——", " ")
     return re.sub(r"[，,、]+$", "。", text)

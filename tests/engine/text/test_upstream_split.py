@@ -40,7 +40,7 @@ def test_pieces_and_ids_are_upstreams(version: int) -> None:
 
 
 def test_left_over_digits_are_spelled() -> None:
-    assert tidy("room 42b", chinese=False) == "room forty-twob"
+    assert tidy("room 42b", chinese=False) == "room forty twob"
 
 
 @pytest.mark.parametrize("text", ["", "...", "?!", "——", "😀", "。。"])
