@@ -38,8 +38,6 @@ class SegmentLimits:
 
     def end_after(self, piece: TextPiece, words: int) -> bool:
         """Whether a segment ends with this piece, its `words`-th word."""
-        if words >= self.most_words:
-            return True
         if piece.sentence_end:
             return words >= self.sentence_words
         return piece.clause_end and words >= self.clause_words
@@ -60,6 +58,8 @@ class Segment:
     ) -> None:
         self.flush = False
         self.empty = isinstance(first, Flush)
+        self.next: TextPiece | None = None
+        """The piece that begins the following segment, where it had to be looked at."""
         self._first = first
         self._rest = rest
         self._limits = limits
@@ -71,7 +71,11 @@ class Segment:
             if isinstance(piece, Flush):
                 self.flush = True
                 return
-            words += any(map(str.isalnum, piece.text))
+            has_word = any(map(str.isalnum, piece.text))
+            if has_word and words == self._limits.most_words:
+                self.next = piece
+                return
+            words += has_word
             yield piece
             if self._limits.end_after(piece, words):
                 return
@@ -83,7 +87,11 @@ async def segments(
 ) -> AsyncGenerator[Segment, None]:
     """Yield the segments of a turn; each must be exhausted before the next is asked for.
 
-    A flush with nothing before it makes an empty segment.
+    A flush with nothing before it makes an empty segment. A mark that comes after its word never
+    begins a segment.
     """
-    async for first in pieces:
-        yield Segment(first, pieces, limits)
+    first: TextPiece | Flush | None = await anext(pieces, None)
+    while first is not None:
+        segment = Segment(first, pieces, limits)
+        yield segment
+        first = segment.next or await anext(pieces, None)

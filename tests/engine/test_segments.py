@@ -58,6 +58,12 @@ async def test_a_long_sentence_is_cut_at_a_clause() -> None:
     assert [len(pieces) for pieces, _ in found] == [4, 2]
 
 
+async def test_a_mark_behind_the_last_word_stays_with_it() -> None:
+    mark = TextPiece((9,), ",", 6, True, False)
+    found = await cut([*map(piece, range(6)), mark, piece(7)])
+    assert [len(pieces) for pieces, _ in found] == [7, 1]
+
+
 async def test_a_segment_hands_on_its_pieces_as_they_come() -> None:
     gate = asyncio.Event()
 
