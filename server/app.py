@@ -14,6 +14,7 @@ from antiphon.server.http import HttpPart
 from antiphon.server.phone.routes import phone_routes
 from antiphon.server.protocols.native import NativeProtocol
 from antiphon.server.protocols.openai import OpenAISpeech
+from antiphon.server.web import web_routes
 
 STREAM_PATH = "/v1/audio/speech/stream"
 
@@ -36,6 +37,7 @@ def create_app(house: House, calls: Calls) -> Starlette:
             *calls_routes(house, calls, http),
             *phone_routes(house, calls, http),
             *_browser_routes(house, calls, http),
+            *web_routes(),
         ]
     )
 

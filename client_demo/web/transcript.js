@@ -1,0 +1,63 @@
+// The text of a turn, lighting up as it is spoken.
+
+export class Transcript {
+  constructor(element) {
+    this.element = element;
+    this.begin();
+  }
+
+  begin() {
+    this.element.replaceChildren();
+    this.words = []; // {node, from, to}, in characters of the turn's text
+    this.length = 0;
+    this.spans = []; // {from, to, start, end}: characters and seconds, as the server reports them
+    this.reported = 0;
+  }
+
+  // A piece of text was sent.
+  add(piece) {
+    for (const part of piece.match(/\s+|\S+/g) ?? []) {
+      const node = document.createElement("span");
+      node.textContent = part;
+      this.element.append(node);
+      this.words.push({ node, from: this.length, to: this.length + part.length });
+      this.length += part.length;
+    }
+  }
+
+  // The server said when a part of the text is spoken.
+  report({ characters, start_ms: start, end_ms: end }) {
+    this.spans.push({ from: this.reported, to: characters, start: start / 1000, end: end / 1000 });
+    this.reported = characters;
+  }
+
+  // Light up to `seconds` of the turn's audio.
+  show(seconds) {
+    let lit = 0;
+    for (const { from, to, start, end } of this.spans) {
+      if (seconds < start) break;
+      const share = end > start ? Math.min(1, (seconds - start) / (end - start)) : 1;
+      lit = from + share * (to - from);
+    }
+    let current = null;
+    for (const { node, from } of this.words) {
+      const spoken = from < lit;
+      node.classList.toggle("spoken", spoken);
+      node.classList.remove("now");
+      if (spoken && node.textContent.trim()) current = node;
+    }
+    if (current && lit < this.length) {
+      current.classList.add("now");
+      current.scrollIntoView({ block: "nearest" });
+    }
+    return lit;
+  }
+
+  finish(interrupted) {
+    for (const { node } of this.words) {
+      node.classList.remove("now");
+      if (!interrupted) node.classList.add("spoken");
+      else if (!node.classList.contains("spoken")) node.classList.add("dropped");
+    }
+  }
+}
