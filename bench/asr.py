@@ -13,9 +13,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import inflect
 import numpy as np
 import soxr
-from antiphon.engine.text.numbers import cardinal
 from faster_whisper import WhisperModel
 from numpy.typing import NDArray
 
@@ -62,12 +62,17 @@ def transcribe(samples: NDArray[np.float32], rate_hz: int) -> str:
     return " ".join(segment.text for segment in segments)
 
 
+_SPELLER = inflect.engine()
+
+
 def normalized(text: str) -> list[str]:
     """Words to compare: lower case, figures spelled, marks dropped."""
-    spelled = re.sub(
-        r"\d+", lambda figure: f" {' '.join(cardinal(int(figure.group())))} ", text.lower()
-    )
+    spelled = re.sub(r"\d+", lambda figure: f" {_spelled(figure.group())} ", text.lower())
     return re.sub(r"[^a-z' ]+", " ", spelled).replace("'", "").split()
+
+
+def _spelled(figure: str) -> str:
+    return str(_SPELLER.number_to_words(figure, andword=""))
 
 
 def word_errors(reference: str, heard: str) -> tuple[int, int]:
