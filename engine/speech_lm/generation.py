@@ -54,7 +54,7 @@ def call_in(
 
 
 class TorchGeneration:
-    """`Generation` of the torch backend. Used by one task."""
+    """`Generation` of the torch backend. Iterated by one task; any task may close it."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -87,6 +87,8 @@ class TorchGeneration:
             self._start()
         assert self._job is not None
         outcome = await self._outcomes.get()
+        if self._over:
+            raise StopAsyncIteration
         if isinstance(outcome, int):
             self._take(self._job)
             return outcome
@@ -162,6 +164,7 @@ class TorchGeneration:
             return
         self._finish()
         self._reason = FinishReason.CANCELLED
+        self.receive(FinishReason.CANCELLED)
         freed: asyncio.Future[None] = self.loop.create_future()
 
         def discard() -> None:

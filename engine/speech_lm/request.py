@@ -39,6 +39,8 @@ class SpeechLMRequest:
     """Fewest speech tokens for each text token."""
     max_ratio: float = 20.0
     """Most speech tokens for each text token; reaching it ends with `FinishReason.LENGTH`."""
+    tenant: str | None = None
+    """Whom cached prompt prefixes belong to; None shares them with everyone."""
 
 
 class Generation(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,11 +35,12 @@ def uniforms(
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(value: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return value ^ (value >> np.uint64(31))
+        mixed: NDArray[Any] = value ^ (value >> np.uint64(31))
+        return mixed
 
 
 class ConstraintMasks:

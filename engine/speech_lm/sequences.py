@@ -11,6 +11,7 @@ from antiphon.engine.speech_lm.interleave import (
     Lengths,
     PlainSequence,
     check_prompt,
+    split_instruction,
 )
 from antiphon.engine.speech_lm.layout import Sequence, Vocabulary
 from antiphon.engine.speech_lm.request import SpeechLMRequest
@@ -22,7 +23,7 @@ class SequenceBuilder:
     def __init__(self, vocabulary: Vocabulary, end_of_prompt: int, *, compat: bool = False) -> None:
         self.vocabulary = vocabulary
         self._end_of_prompt = end_of_prompt
-        self._compat = compat
+        self.compat = compat
 
     def build(self, request: SpeechLMRequest) -> Sequence:
         """Return the sequence of a request.
@@ -41,13 +42,17 @@ class SequenceBuilder:
         lengths = Lengths(request.min_ratio, request.max_ratio)
         needed = self.vocabulary.config.needs_end_of_prompt and bool(streaming or text)
         check_prompt(needed, self._end_of_prompt, prompt, None if streaming else text)
-        if self._compat and streaming:
+        if self.compat and streaming:
             return UpstreamBistream(self.vocabulary, prompt, self._end_of_prompt)
-        if self._compat:
+        if self.compat:
             return UpstreamPlain(self.vocabulary, prompt, text, lengths)
         if streaming:
             return BistreamSequence(self.vocabulary, prompt, self._end_of_prompt, lengths)
         return PlainSequence(self.vocabulary, prompt, text, lengths)
+
+    def split(self, prompt_text: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Split a prompt's text into instruction and transcript."""
+        return split_instruction(prompt_text, self._end_of_prompt)
 
     def check_text(self, ids: tuple[int, ...], field: str = "text") -> None:
         """Refuse text ids that the checkpoint has no row for.

@@ -1,0 +1,371 @@
+"""Tokens per second and waiting times of the speech LM: torch, vLLM, with and without its parts.
+
+Speaks the same sentences at growing concurrency through each backend, then measures on vLLM how
+soon a voice whose prompt is cached speaks, and the time from the text that completes a block to the
+next speech token, with one streamed request and with a new request for each block.
+
+    python -m antiphon.bench.speech_lm --model DIR --json lm.json --plot lm.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
+from antiphon.engine.errors import InvalidConfiguration
+from antiphon.engine.speech_lm.layout import End
+from antiphon.engine.speech_lm.memory import step_bytes
+from antiphon.engine.speech_lm.request import Sampling, SpeechLM, SpeechLMRequest
+from antiphon.engine.speech_lm.text_feed import TextFeed
+from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
+from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
+from antiphon.engine.speech_lm.vllm_engine import VLLMSettings, installed_version
+from antiphon.engine.speech_lm.vllm_run import Run
+from antiphon.engine.voice.voice import LMPrompt
+from bench.report import Row, print_table, publish, switches
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TEXT_IDS, MAX_RATIO = 40, 4.0
+PROMPT_BLOCKS = 8
+"""Blocks of text and speech in the voice prompt of the cache measurement."""
+POSITIONS = 1024
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One backend at one concurrency."""
+
+    name: str
+    concurrency: int
+    tokens_per_s: float
+    first_ms: float
+    gap_ms: float
+    gap_p95_ms: float
+
+    def row(self) -> Row:
+        return {
+            "backend": self.name,
+            "sessions": self.concurrency,
+            "tokens/s": self.tokens_per_s,
+            "first token ms": self.first_ms,
+            "between tokens ms": self.gap_ms,
+            "p95 ms": self.gap_p95_ms,
+        }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is spoken: made-up text of real ids, so that any checkpoint can be measured."""
+
+    checkpoint: Checkpoint
+
+    @property
+    def sampling(self) -> Sampling:
+        ras = self.checkpoint.lm_config.sampling
+        return Sampling(ras.top_p, ras.top_k, ras.win_size, ras.tau_r)
+
+    @property
+    def bare(self) -> LMPrompt:
+        return LMPrompt((self.checkpoint.tokenizer.end_of_prompt,))
+
+    def text(self, seed: int, count: int = TEXT_IDS) -> tuple[int, ...]:
+        sentence = self.checkpoint.tokenizer.encode(
+            " the people are walking in the street and the river keeps flowing towards the sea,"
+        )
+        start = seed % len(sentence)
+        return tuple((sentence * (1 + count // len(sentence)) + sentence)[start : start + count])
+
+    def voice(self, seed: int, blocks: int = PROMPT_BLOCKS) -> LMPrompt:
+        """A prompt whose own text fills whole blocks."""
+        config = self.checkpoint.lm_config
+        per_text, per_speech = config.mix_ratio
+        numbers = np.random.default_rng(seed)
+        speech = numbers.integers(0, config.speech_token_size, blocks * per_speech)
+        text = (*self.bare.text_ids, *self.text(seed, blocks * per_text))
+        return LMPrompt(text, tuple(int(token) for token in speech))
+
+    def request(self, seed: int, **changes: Any) -> SpeechLMRequest:
+        request = SpeechLMRequest(
+            self.bare,
+            whole(self.text(seed)),
+            replace(self.sampling, seed=seed),
+            min_ratio=MAX_RATIO,
+            max_ratio=MAX_RATIO,
+        )
+        return replace(request, **changes)
+
+
+async def whole(text: tuple[int, ...]) -> AsyncIterator[Sequence[int]]:
+    """Text that is there at once, in the layout of live sessions."""
+    yield text
+
+
+async def measure(name: str, lm: SpeechLM, requests: Sequence[SpeechLMRequest]) -> Speed:
+    """Speak requests together and time their tokens."""
+    firsts: list[float] = []
+    gaps: list[float] = []
+    count = 0
+
+    async def speak(request: SpeechLMRequest) -> None:
+        nonlocal count
+        last = time.perf_counter()
+        begun = False
+        async for _ in lm.generate(request):
+            now = time.perf_counter()
+            (gaps if begun else firsts).append(now - last)
+            last, begun = now, True
+            count += 1
+
+    start = time.perf_counter()
+    await asyncio.gather(*(speak(request) for request in requests))
+    took = time.perf_counter() - start
+    return Speed(
+        name,
+        len(requests),
+        count / took,
+        1e3 * float(np.median(firsts)),
+        1e3 * float(np.mean(gaps)),
+        1e3 * float(np.percentile(gaps, 95)),
+    )
+
+
+async def ladder(
+    name: str, lm: SpeechLM, subject: Subject, levels: Sequence[int], *, greedy: bool = False
+) -> list[Speed]:
+    """Measure one backend at growing concurrency, after a warm-up."""
+    sampling = replace(subject.sampling, greedy=greedy)
+
+    def requests(count: int) -> list[SpeechLMRequest]:
+        found = [subject.request(seed) for seed in range(count)]
+        return [replace(r, sampling=replace(sampling, seed=i)) for i, r in enumerate(found)]
+
+    await measure(name, lm, requests(1))
+    return [await measure(name, lm, requests(count)) for count in levels]
+
+
+async def first_token_ms(lm: VLLMSpeechLM, request: SpeechLMRequest) -> tuple[float, int]:
+    """Return the time to the first speech token and how many ids were cached."""
+    start = time.perf_counter()
+    generation = lm.generate(request)
+    await anext(generation)
+    took = 1e3 * (time.perf_counter() - start)
+    await generation.aclose()
+    return took, generation.cached_ids
+
+
+async def prefix_reuse(lm: VLLMSpeechLM, subject: Subject, repetitions: int) -> Row:
+    """Compare voices that are cached with voices that were never heard."""
+    cold, warm, cached = [], [], []
+    for seed in range(repetitions):
+        voice = subject.voice(1000 + seed)
+
+        def request(voice: LMPrompt = voice) -> SpeechLMRequest:
+            return subject.request(1, prompt=voice)
+
+        cold.append((await first_token_ms(lm, request()))[0])
+        took, ids = await first_token_ms(lm, request())
+        warm.append(took)
+        cached.append(ids)
+    shareable = len(shareable_prefix(lm.builder, subject.voice(0)))
+    return {
+        "shareable ids": shareable,
+        "cached ids": int(np.median(cached)),
+        "cold ms": float(np.median(cold)),
+        "warm ms": float(np.median(warm)),
+        "warm / cold": float(np.median(warm) / np.median(cold)),
+    }
+
+
+async def plain_reuse(lm: VLLMSpeechLM, subject: Subject) -> Row:
+    """The plain layout shares the prompt's text alone."""
+    voice = subject.voice(77)
+    await first_token_ms(lm, subject.request(1, prompt=voice, text=subject.text(5)))
+    _, ids = await first_token_ms(lm, subject.request(1, prompt=voice, text=subject.text(9)))
+    return {"layout": "plain", "shareable ids": 1 + len(voice.text_ids), "cached ids": ids}
+
+
+async def block_to_token(
+    lm: VLLMSpeechLM, subject: Subject, blocks: int, *, growing: bool
+) -> list[float]:
+    """Return, in ms, how long after a block of text the next speech token came.
+
+    The text comes block by block, each once the one before is spoken.
+    """
+    per_text, per_speech = subject.checkpoint.lm_config.mix_ratio
+    given: list[float] = []
+    came: list[float] = []
+    spoken = asyncio.Event()
+
+    async def text() -> AsyncIterator[Sequence[int]]:
+        ids = subject.text(3, blocks * per_text)
+        for at in range(0, len(ids), per_text):
+            given.append(time.perf_counter())
+            yield ids[at : at + per_text]
+            await spoken.wait()
+            spoken.clear()
+            await asyncio.sleep(0.02)
+
+    request = subject.request(3, text=text(), min_ratio=0.0)
+    tokens = grow(lm, request) if growing else lm.generate(request)
+    count = 0
+    async for _ in tokens:
+        if count % per_speech == 0 and count // per_speech < blocks:
+            came.append(time.perf_counter())
+        count += 1
+        if count % per_speech == 0:
+            spoken.set()
+    return [1e3 * (b - a) for a, b in zip(given, came, strict=False)][1:]
+
+
+async def grow(lm: VLLMSpeechLM, request: SpeechLMRequest) -> AsyncIterator[int]:
+    """The other way to stream text into vLLM: each run is a new request of all ids so far."""
+    sequence = lm.builder.build(request)
+    feed = TextFeed(sequence, request.text, lm.builder.check_text)
+    run = Run(lm, request, sequence, feed)
+    engine = lm.engine.get()
+    ids: list[int] = []
+    try:
+        while not isinstance(step := await run.next_sample(), End):
+            prompt, params = run.begin(step)
+            ids += prompt["prompt_token_ids"]
+            outputs = engine.generate({"prompt_token_ids": list(ids)}, params, lm.next_id())
+            sampled: list[int] = []
+            async for output in outputs:
+                for token in output.outputs[0].token_ids:
+                    sampled.append(token)
+                    heard = run.accept(token)
+                    if heard is not None:
+                        yield heard
+            # The last one is fed by the next run, or, a fill or an end, not at all.
+            ids += sampled[:-1]
+    finally:
+        await feed.close()
+
+
+def bound_row(subject: Subject, levels: Sequence[int]) -> list[Row]:
+    """On a GPU: the fastest step that memory bandwidth allows, measured by copying."""
+    if not torch.cuda.is_available():
+        return []
+    block = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(block)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(20):
+        target.copy_(block)
+    torch.cuda.synchronize()
+    bandwidth = 20 * 2 * block.numel() / (time.perf_counter() - start)
+    config = subject.checkpoint.lm_config
+    return [
+        {
+            "sessions": count,
+            "GB/s": bandwidth / 1e9,
+            "fastest step ms": 1e3 * step_bytes(config, 2, count, 200) / bandwidth,
+        }
+        for count in levels
+    ]
+
+
+async def on_vllm(
+    subject: Subject, levels: Sequence[int], repetitions: int
+) -> tuple[list[Speed], dict[str, Any]]:
+    """Measure vLLM, once with and once without prefix caching."""
+    speeds: list[Speed] = []
+    details: dict[str, Any] = {"vllm": installed_version()}
+    with tempfile.TemporaryDirectory() as cache:
+        settings = VLLMSettings(
+            cache=Path(cache), kv_gib=0.25, max_sequences=max(levels), max_positions=POSITIONS
+        )
+        lm = await VLLMSpeechLM.load(subject.checkpoint, settings)
+        try:
+            speeds += await ladder("vllm", lm, subject, levels)
+            speeds += await ladder("vllm, greedy", lm, subject, levels, greedy=True)
+            details["prefix"] = [await prefix_reuse(lm, subject, repetitions)]
+            details["plain"] = [await plain_reuse(lm, subject)]
+            details["block to token"] = [
+                await ways_to_stream(lm, subject, speeds[0].gap_ms, growing=growing)
+                for growing in (False, True)
+            ]
+        finally:
+            await lm.close()
+        lm = await VLLMSpeechLM.load(subject.checkpoint, replace(settings, prefix_caching=False))
+        try:
+            speeds += await ladder("vllm, no prefix cache", lm, subject, levels)
+        finally:
+            await lm.close()
+    return speeds, details
+
+
+async def ways_to_stream(
+    lm: VLLMSpeechLM, subject: Subject, step_ms: float, *, growing: bool
+) -> Row:
+    """Measure one of the two ways to stream text."""
+    times = await block_to_token(lm, subject, 12, growing=growing)
+    median = float(np.median(times))
+    return {
+        "way": "a request for each block" if growing else "one streamed request",
+        "block to token ms": median,
+        "p95 ms": float(np.percentile(times, 95)),
+        "in decode steps": median / step_ms,
+    }
+
+
+async def run(arguments: argparse.Namespace) -> tuple[list[Speed], dict[str, Any]]:
+    """Measure everything that is installed here."""
+    subject = Subject(open_checkpoint(arguments.model))
+    levels = (1, 4) if arguments.quick else (1, 2, 4, 8)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    lm = TorchSpeechLM.load(
+        subject.checkpoint, slots=max(levels), positions=POSITIONS, device=device, dtype=dtype
+    )
+    try:
+        speeds = await ladder("torch", lm, subject, levels)
+    finally:
+        await lm.close()
+    details: dict[str, Any] = {"bandwidth": bound_row(subject, levels)}
+    try:
+        installed_version()
+    except InvalidConfiguration as error:
+        print(error.message)
+        return speeds, details
+    more, found = await on_vllm(subject, levels, 3 if arguments.quick else 8)
+    return speeds + more, details | found
+
+
+def main() -> None:
+    parser = switches(__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--model", type=Path, required=True, help="a model directory")
+    arguments = parser.parse_args()
+    speeds, details = asyncio.run(run(arguments))
+
+    def draw(axes: Axes) -> None:
+        for name in dict.fromkeys(speed.name for speed in speeds):
+            part = [speed for speed in speeds if speed.name == name]
+            axes.plot(
+                [s.concurrency for s in part], [s.tokens_per_s for s in part], "o-", label=name
+            )
+        axes.set_xlabel("sessions at once")
+        axes.set_ylabel("speech tokens per second")
+        axes.axline((0, 0), slope=25, color="gray", linestyle=":", label="real time")
+        axes.legend()
+
+    for title, rows in details.items():
+        if isinstance(rows, list) and rows:
+            print_table(title, rows)
+    publish(arguments, "Speech LM", [speed.row() for speed in speeds], details=details, draw=draw)
+
+
+if __name__ == "__main__":
+    main()

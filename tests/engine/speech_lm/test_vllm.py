@@ -1,0 +1,255 @@
+"""The vLLM backend, on the CPU build where that is installed. One engine serves the module."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
+from antiphon.engine.interface import FinishReason
+from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
+from antiphon.engine.speech_lm.sequences import SequenceBuilder
+from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
+from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
+from antiphon.engine.speech_lm.vllm_engine import VLLMSettings
+from antiphon.engine.voice.voice import LMPrompt
+from tests import golden
+from tests.engine.speech_lm.cases import (
+    GREEDY,
+    HELLO,
+    LONG,
+    NAMES,
+    SINGLE,
+    UNEVEN,
+    cases,
+    checkpoint,
+    cut,
+    stream,
+)
+from tests.engine.speech_lm.test_lm_golden import mode_requests
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra `vllm`)"
+    ),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+VERSIONS = pytest.mark.parametrize("lm", [3, 2], indirect=True)
+VERSION_3 = pytest.mark.parametrize("lm", [3], indirect=True)
+
+
+def settings(cache: Path) -> VLLMSettings:
+    return VLLMSettings(cache=cache, kv_gib=0.05, max_sequences=12, max_positions=1024)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[VLLMSpeechLM]:
+    cache = tmp_path_factory.mktemp("export")
+    running = await VLLMSpeechLM.load(checkpoint(request.param), settings(cache))
+    try:
+        yield running
+    finally:
+        await running.close()
+
+
+def version_of(lm: VLLMSpeechLM) -> int:
+    return 3 if lm.builder.vocabulary.config.needs_end_of_prompt else 2
+
+
+def as_published(lm: VLLMSpeechLM, compat: bool) -> None:
+    """Switch the sequences between ours and the published ones; the engine is the same."""
+    end_of_prompt = checkpoint(version_of(lm)).tokenizer.end_of_prompt
+    lm.builder = SequenceBuilder(lm.builder.vocabulary, end_of_prompt, compat=compat)
+
+
+async def collect(
+    lm: VLLMSpeechLM | TorchSpeechLM, request: SpeechLMRequest
+) -> tuple[list[int], FinishReason | str | None]:
+    generation, heard = lm.generate(request), []
+    try:
+        async for token in generation:
+            heard.append(token)
+    except SynthesisFailed as error:
+        return heard, error.message
+    return heard, generation.finish_reason
+
+
+@VERSIONS
+async def test_golden_runs(lm: VLLMSpeechLM) -> None:
+    """Plain, zero-shot and bi-streamed, faults of the published sequences included."""
+    as_published(lm, compat=True)
+    version = version_of(lm)
+    runs = [cases(version)[n] for n in NAMES[version] if cases(version)[n].script is None]
+    found = await asyncio.gather(*(collect(lm, case.request()) for case in runs))
+    as_published(lm, compat=False)
+    for case, (heard, end) in zip(runs, found, strict=True):
+        assert heard == case.expected(), case.name
+        assert end == (case.error or FinishReason.STOP), case.name
+
+
+@VERSIONS
+async def test_golden_modes(lm: VLLMSpeechLM) -> None:
+    as_published(lm, compat=True)
+    version = version_of(lm)
+    for mode, (text, prompt) in mode_requests(version).items():
+        ids = tuple(checkpoint(version).tokenizer.encode(text))
+        heard, _ = await collect(lm, SpeechLMRequest(prompt, ids, GREEDY))
+        assert heard == golden.array(version, "modes", f"{mode}.tokens").tolist(), mode
+    as_published(lm, compat=False)
+
+
+@VERSIONS
+async def test_both_backends_speak_the_same(lm: VLLMSpeechLM) -> None:
+    """Our own sequences, greedy and drawn: the draws depend on seed and step alone."""
+    version = version_of(lm)
+    opened = checkpoint(version)
+    torch_lm = TorchSpeechLM.load(opened, slots=4, positions=1024)
+    text = tuple(opened.tokenizer.encode(LONG))
+    zero_shot, bare = cases(version)["zero_shot"].prompt, cases(version)["plain"].prompt
+    drawn = Sampling(0.8, 25, 10, 0.1, seed=5)
+
+    def requests() -> list[SpeechLMRequest]:
+        return [
+            SpeechLMRequest(prompt, source, sampling, max_ratio=5)
+            for sampling in (GREEDY, drawn)
+            for prompt in (bare, zero_shot)
+            for source in (text, stream(cut(text, UNEVEN)), stream(cut(text[:7], SINGLE)))
+        ]
+
+    try:
+        ours = [await collect(torch_lm, request) for request in requests()]
+    finally:
+        await torch_lm.close()
+    for count in (1, 4):
+        every = requests()
+        for at in range(0, len(every), count):
+            batch = await asyncio.gather(*(collect(lm, r) for r in every[at : at + count]))
+            assert list(batch) == ours[at : at + count]
+
+
+@VERSION_3
+async def test_a_warm_prompt_is_cached_and_tenants_do_not_share(lm: VLLMSpeechLM) -> None:
+    prompt = cases(3)["zero_shot"].prompt
+    # Twice the transcript, so that its own text fills blocks.
+    long_prompt = LMPrompt(prompt.text_ids * 3, prompt.speech_ids)
+    ids = tuple(checkpoint(3).tokenizer.encode(LONG))
+    shareable = len(shareable_prefix(lm.builder, long_prompt))
+    assert shareable >= 96
+
+    async def cached(tenant: str | None) -> int:
+        request = SpeechLMRequest(long_prompt, stream([ids]), GREEDY, tenant=tenant, max_ratio=2)
+        generation = lm.generate(request)
+        await anext(generation)
+        await generation.aclose()
+        return generation.cached_ids
+
+    await lm.warm([long_prompt], tenant="a")
+    assert await cached("a") >= shareable // 32 * 32
+    assert await cached("b") == 0
+    assert await cached("b") > 0
+    lm.revoke("b")
+    assert await cached("b") == 0
+
+
+@VERSION_3
+async def test_late_text_stalls_only_its_own_session(lm: VLLMSpeechLM) -> None:
+    gate = asyncio.Event()
+    ids, prompt = tuple(checkpoint(3).tokenizer.encode(HELLO)), cases(3)["plain"].prompt
+
+    async def late() -> AsyncIterator[tuple[int, ...]]:
+        yield ids[:6]
+        await gate.wait()
+        yield ids[6:]
+
+    stalled = asyncio.create_task(collect(lm, SpeechLMRequest(prompt, late(), GREEDY, max_ratio=5)))
+    other = await asyncio.wait_for(
+        collect(lm, SpeechLMRequest(prompt, stream([ids]), GREEDY, max_ratio=5)), 60
+    )
+    assert not stalled.done()
+    gate.set()
+    assert await asyncio.wait_for(stalled, 60) == other
+
+
+def kv_use() -> float:
+    """Return the share of key and value memory in use, as vLLM reported it last."""
+    from prometheus_client import REGISTRY
+
+    for metric in REGISTRY.collect():
+        for sample in metric.samples:
+            if sample.name == "vllm:kv_cache_usage_perc":
+                return float(sample.value)
+    raise AssertionError("vLLM reports no KV use")
+
+
+@VERSION_3
+async def test_a_thousand_cancelled_sessions_leave_nothing(lm: VLLMSpeechLM) -> None:
+    ids, prompt = tuple(checkpoint(3).tokenizer.encode(LONG)), cases(3)["zero_shot"].prompt
+    engine = lm.engine.get()
+
+    async def probe() -> float:
+        await lm.sample_once(engine, [1, 2, 3])
+        return kv_use()
+
+    async def cancelled(streamed: bool) -> None:
+        source = stream(cut(ids, UNEVEN)) if streamed else ids
+        generation = lm.generate(SpeechLMRequest(prompt, source, GREEDY))
+        await anext(generation)
+        await generation.aclose()
+        assert [token async for token in generation] == []
+
+    baseline = await probe()
+    for start in range(0, 1000, 8):
+        await asyncio.gather(*(cancelled((start + i) % 2 == 0) for i in range(8)))
+    assert lm.load_now == 0
+    await asyncio.sleep(0.25)
+    assert await probe() <= baseline
+    assert engine.output_processor.get_num_unfinished_requests() == 0
+
+
+@VERSION_3
+async def test_limits_are_refused_by_name(lm: VLLMSpeechLM) -> None:
+    prompt, ids = cases(3)["plain"].prompt, tuple(checkpoint(3).tokenizer.encode(LONG))
+    with pytest.raises(InvalidRequest):
+        await anext(lm.generate(SpeechLMRequest(prompt, (896,), GREEDY)))
+    with pytest.raises(InvalidRequest):
+        await anext(lm.generate(SpeechLMRequest(prompt, stream([(896,)]), GREEDY)))
+    with pytest.raises(InvalidRequest) as refused:
+        await anext(lm.generate(SpeechLMRequest(prompt, ids * 40, GREEDY)))
+    assert refused.value.limit == 1024
+    held = [lm.generate(SpeechLMRequest(prompt, ids, GREEDY)) for _ in range(12)]
+    await asyncio.gather(*(anext(generation) for generation in held))
+    with pytest.raises(Overloaded) as full:
+        await anext(lm.generate(SpeechLMRequest(prompt, ids, GREEDY)))
+    assert full.value.retry_after_s > 0
+    await asyncio.gather(*(generation.aclose() for generation in held))
+    assert await collect(lm, SpeechLMRequest(prompt, (), GREEDY)) == ([], FinishReason.EMPTY)
+
+
+@VERSION_3
+async def test_an_engine_that_dies_comes_back(lm: VLLMSpeechLM) -> None:
+    """Last of its engine: kill -9 of every process, mid-speech."""
+    prompt, ids = cases(3)["plain"].prompt, tuple(checkpoint(3).tokenizer.encode(HELLO))
+    request = SpeechLMRequest(prompt, ids, GREEDY, max_ratio=5)
+    expected = await collect(lm, request)
+    running = lm.generate(SpeechLMRequest(prompt, ids * 5, GREEDY))
+    await anext(running)
+    for process in list(lm.engine.processes):
+        process.kill()
+    with pytest.raises(SynthesisFailed):
+        async for _ in running:
+            pass
+    assert not lm.ready
+    assert lm.load_now == 0
+    with pytest.raises(SynthesisFailed):
+        await anext(lm.generate(request))
+    await asyncio.wait_for(lm.engine.wait_ready(), 400)
+    assert lm.engine.restarts == 1
+    assert await collect(lm, request) == expected
