@@ -19,6 +19,8 @@ CALL: dict[str, Any] = {
         "speech_s": {"type": "number"},
         "buffered_s": {"type": "number"},
         "underruns": {"type": "integer"},
+        "clock_jumps": {"type": "integer"},
+        "most_late_ms": {"type": "number"},
         "caller_s": {"type": "number"},
         "loss_percent": {"type": "integer"},
         "details": {"type": "object"},

@@ -20,7 +20,7 @@ from antiphon.engine.errors import AntiphonError
 from antiphon.engine.interface import FinishReason
 from antiphon.server.audio import AudioFormat, OpusTuning
 from antiphon.server.calls.caller import CallerAudio
-from antiphon.server.calls.playout import FRAME_S, FrameFormat, Playout
+from antiphon.server.calls.playout import FRAME_S, FrameFormat, MediaClock, Playout
 from antiphon.server.calls.vad import VoiceEvent, VoiceLevel, VoiceStarted, VoiceStopped
 from antiphon.server.config import Limits
 from antiphon.server.conversation import Conversation
@@ -189,6 +189,12 @@ class Call:
         self.played(step.frame.turn, self.playout.played_s(step.frame.turn))
         return step.frame.payload
 
+    def ticked(self, clock: MediaClock) -> None:
+        """Note how well the call's clock keeps time."""
+        counters = self.playout.counters
+        counters.clock_jumps = clock.jumps
+        counters.most_late_s = max(counters.most_late_s, clock.late_s(time.monotonic()))
+
     def report(self, effects: Sequence[Effect]) -> None:
         """Tell the listeners what has reached the ear."""
         for effect in effects:
@@ -254,6 +260,8 @@ class Call:
             "speech_s": round(counters.speech_frames * FRAME_S, 2),
             "buffered_s": round(self.playout.buffered_s, 2),
             "underruns": counters.underruns,
+            "clock_jumps": counters.clock_jumps,
+            "most_late_ms": round(1000 * counters.most_late_s, 1),
             "caller_s": round(self.caller.seconds, 2),
             "loss_percent": self.opus_tuning.loss_percent,
             "details": self.spec.details or {},

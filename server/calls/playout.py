@@ -52,6 +52,10 @@ class PlayoutCounters:
     """Times at which a turn went on and its next frame was not there."""
     dropped_frames: int = 0
     """Frames thrown away by barge-in."""
+    clock_jumps: int = 0
+    """Times at which this process itself was late by more than a listener can bear."""
+    most_late_s: float = 0.0
+    """How late the latest frame was."""
 
 
 @dataclass(slots=True)
@@ -216,3 +220,7 @@ class MediaClock:
             self.jumps += 1
             wait = self._start + self._tick * FRAME_S - now
         return self._tick, max(0.0, wait)
+
+    def late_s(self, now: float) -> float:
+        """How long ago the present tick was due."""
+        return max(0.0, now - self._start - self._tick * FRAME_S)

@@ -167,6 +167,7 @@ class AudioSocketCall:
             _, wait_s = clock.next(now)
             if wait_s:
                 await asyncio.sleep(wait_s)
+            call.ticked(clock)
             self._writer.write(frame(kind, call.frame_or_silence()))
             if self._writer.transport.get_write_buffer_size() < _UNREAD_BYTES:
                 slow_since = None

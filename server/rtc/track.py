@@ -59,6 +59,7 @@ class CallTrack(MediaStreamTrack):
         tick, wait_s = self._clock.next(time.monotonic())
         if wait_s:
             await asyncio.sleep(wait_s)
+        self._call.ticked(self._clock)
         packet = av.Packet(self._call.frame_or_silence())
         packet.pts = packet.dts = tick * _TICK
         packet.time_base = _TIME_BASE
