@@ -46,6 +46,19 @@ def data(run: Folder = Path("runs/nano"), part: int = 0, parts: int = 1) -> None
 
 
 @app.command()
+def kokoro(run: Folder = Path("runs/nano")) -> None:
+    """Add the second teacher's voices to the corpus (about real time on one core)."""
+    Run(run, Recipe()).kokoro()
+
+
+@app.command()
+def recordings(manifest: Path, run: Folder = Path("runs/nano")) -> None:
+    """Add recordings of people who consented; needs the tokenizer and f0 stages."""
+    count = Run(run, Recipe()).recordings(manifest)
+    print(f"{count} recordings aligned and added")
+
+
+@app.command()
 def stage(
     name: Annotated[str, typer.Argument(help=", ".join(STAGES))],
     run: Folder = Path("runs/nano"),

@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from antiphon.engine.vocoder.f0 import F0Predictor
 from antiphon.training import sizes
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.features import Mels
 from antiphon.training.data.hibari import Array
+from antiphon.training.data.kokoro import KokoroPlan, make_kokoro
 from antiphon.training.data.make import make_corpus
+from antiphon.training.data.recordings import import_recordings
 from antiphon.training.data.split import Split, split
 from antiphon.training.export import Trained, export, origin
 from antiphon.training.loop import Loop, Stage
@@ -24,7 +27,7 @@ from antiphon.training.stages.f0 import F0Stage
 from antiphon.training.stages.flow import FlowStage
 from antiphon.training.stages.lm import LMStage
 from antiphon.training.stages.student import StudentStage
-from antiphon.training.stages.tokenizer import TokenizerStage
+from antiphon.training.stages.tokenizer import Recogniser, TokenizerStage
 from antiphon.training.stages.vocoder import VocoderStage
 from antiphon.training.stages.xvector import SpeakerEncoder, SpeakerStage, embed_corpus
 
@@ -75,6 +78,27 @@ class Run:
     def data(self, part: int = 0, parts: int = 1) -> None:
         """Make what is missing of the corpus."""
         make_corpus(self.folder / "corpus", self.recipe.corpus, part, parts)
+
+    def kokoro(self, plan: KokoroPlan | None = None) -> None:
+        """Add the second teacher's shards to the corpus."""
+        make_kokoro(self.folder / "corpus", plan or KokoroPlan())
+        self._forget_features()
+
+    def recordings(self, manifest: Path) -> int:
+        """Add consented recordings to the corpus, aligned by the trained tokenizer."""
+        recogniser = Recogniser()
+        recogniser.load_state_dict(self.best("tokenizer"))
+        f0 = F0Stage(sizes.HIFT, self.corpus, self.mels, self.parts)
+        f0.model.load_state_dict(self.best("f0"))
+        shard = self.folder / "corpus" / f"recordings-{manifest.stem}.npz"
+        net = cast(F0Predictor, f0.model)
+        count = import_recordings(manifest, shard, recogniser.eval(), net.eval())
+        self._forget_features()
+        return count
+
+    def _forget_features(self) -> None:
+        for name in ("mel.npy", "embeddings.npy"):
+            (self.folder / "corpus" / name).unlink(missing_ok=True)
 
     def train(self, name: str) -> dict[str, float]:
         """Run one stage to the end of its plan, from where it stands."""

