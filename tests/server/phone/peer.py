@@ -33,6 +33,13 @@ TWILIO_START = {
 }
 
 
+def twilio_start(voice: str) -> dict[str, Any]:
+    """The start message of a call that asks for a voice."""
+    start: dict[str, Any] = json.loads(json.dumps(TWILIO_START))
+    start["start"]["customParameters"]["voice"] = voice
+    return start
+
+
 @dataclass
 class Phone:
     """A provider: takes audio, plays it at normal speed, and answers marks once it is there."""
@@ -85,12 +92,14 @@ class Phone:
 
 
 @asynccontextmanager
-async def phone_call(server: Running, **options: Any) -> AsyncIterator[Phone]:
+async def phone_call(
+    server: Running, *, voice: str = "mid", **options: Any
+) -> AsyncIterator[Phone]:
     url = server.url.replace("http", "ws", 1) + "/v1/twilio"
     async with connect(url, proxy=None) as peer:
         phone = Phone(peer, **options)
         await phone.send({"event": "connected", "protocol": "Call", "version": "1.0.0"})
-        await phone.send(TWILIO_START)
+        await phone.send(twilio_start(voice))
         running = asyncio.create_task(phone.run())
         try:
             yield phone
