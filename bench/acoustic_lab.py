@@ -13,18 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from antiphon.engine.acoustic.cached_decoder import cached_decoder
 from antiphon.engine.acoustic.core import AcousticCore, Stream
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
 from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.acoustic.speech import Vocoder
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.cosyvoice import on_the_grid
-from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow import Flow
 from antiphon.engine.flow.flow_matching import plan_solver
 from antiphon.engine.flow.step import CachedFlow, solve
 from antiphon.engine.vocoder.hift import HiFT
-from antiphon.engine.vocoder.source import SourceNoise
 from antiphon.engine.voice.voice import AcousticPrompt
 from antiphon.engine.watermark.marked import FloatSamples
 from antiphon.server.loading import house_checkpoint
@@ -54,29 +53,14 @@ class Lab:
     core: AcousticCore
 
     @classmethod
-    def build(
-        cls,
-        flow: Flow,
-        hift: HiFT,
-        settings: EngineSettings | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-    ) -> Lab:
-        """Prepare modules for serving; `dtype` is that of the flow's caches."""
+    def build(cls, flow: Flow, hift: HiFT, settings: EngineSettings | None = None) -> Lab:
+        """Put modules into serving form."""
         settings = settings or EngineSettings(cache_mib=4096, voices_mib=1024)
-        config = flow.config.estimator
-        pool = PagePool(
-            layers=config.depth,
-            frames=config.static_chunk_size,
-            width=config.heads * config.dim_head,
-            budget_bytes=settings.cache_mib << 20,
-            dtype=dtype,
-            device=flow.input_embedding.weight.device,
-        )
-        streamer = CachedFlow(flow.eval().requires_grad_(False), pool)
-        noise = SourceNoise(flow.config, hift.config)
-        vocoder = Vocoder(hift.prepare_for_serving(), noise)
-        return cls(flow, hift, streamer, vocoder, AcousticCore(streamer, vocoder, settings))
+        decoder = cached_decoder(flow, hift, settings)
+        assert isinstance(decoder.streamer, CachedFlow)
+        assert isinstance(decoder.vocoder, Vocoder)
+        core = AcousticCore(decoder.streamer, decoder.vocoder, settings)
+        return cls(flow, hift, decoder.streamer, decoder.vocoder, core)
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, settings: EngineSettings | None = None) -> Lab:

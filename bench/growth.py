@@ -65,7 +65,7 @@ def incremental(
     seconds, cost, largest = [], [], 0
     for start in range(0, len(tokens), CHUNK_TOKENS):
         hop = tokens[start : start + CHUNK_TOKENS]
-        samples, spent = lab.speak(stream, hop, final=start + CHUNK_TOKENS >= len(tokens))
+        _samples, spent = lab.speak(stream, hop, final=start + CHUNK_TOKENS >= len(tokens))
         seconds.append((start + len(hop)) / TOKENS_A_SECOND)
         cost.append(spent / (len(hop) / TOKENS_A_SECOND))
         largest = max(largest, stream.nbytes)

@@ -1,6 +1,6 @@
 """What a listener gets where the first hop ends inside an attention chunk.
 
-For several first hops: the speech streamed with that hop (then hops up to chunk borders) against the
+For several first hops: speech streamed with that hop (then hops up to chunk borders) against the
 same codes spoken in one piece. Around the border, 100 ms to each side: log-spectral distance of the
 samples, distance of the mel, and click energy (the largest sample-to-sample jump of the curvature
 at the border against what speech has anyway). The same measures at a border on the grid, which is

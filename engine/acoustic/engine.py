@@ -8,39 +8,30 @@ new session joins, and a closed one leaves, at the next call.
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 
-from antiphon.engine.acoustic.core import AcousticCore, Hop, Stream
+from antiphon.engine.acoustic.cached_decoder import cached_decoder
+from antiphon.engine.acoustic.core import AcousticCore, Stream
 from antiphon.engine.acoustic.decoder import Decoder
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
 from antiphon.engine.acoustic.settings import EngineSettings, validate_session
-from antiphon.engine.acoustic.speech import Vocoder
+from antiphon.engine.acoustic.worker import Worker
 from antiphon.engine.checkpoint.checkpoint import Checkpoint
-from antiphon.engine.checkpoint.weights import StateDict
+from antiphon.engine.checkpoint.weights import load_module
 from antiphon.engine.errors import (
-    AntiphonError,
-    CheckpointError,
     InvalidRequest,
     Overloaded,
     SynthesisFailed,
 )
-from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow import Flow
-from antiphon.engine.flow.step import CachedFlow
 from antiphon.engine.vocoder.hift import HiFT
-from antiphon.engine.vocoder.source import SourceNoise
 from antiphon.engine.voice.voice import AcousticPrompt
 
-Message = Callable[[], None]
-Result = TypeVar("Result")
 RETRY_AFTER_S = 2.0
 
 
@@ -51,7 +42,7 @@ class DecoderEngine:
         self.settings = settings
         self._streamer = decoder.streamer
         self._core = AcousticCore(decoder.streamer, decoder.vocoder, settings)
-        self._worker = _Worker(self._core, settings.threads)
+        self._worker = Worker(self._core, settings.threads)
         self._codes = decoder.codes
         self._open = 0
 
@@ -162,17 +153,7 @@ class TorchAcousticEngine(DecoderEngine):
             InvalidConfiguration: settings out of bounds.
         """
         settings = settings or EngineSettings()
-        flow.eval().requires_grad_(False)
-        config = flow.config.estimator
-        pool = PagePool(
-            layers=config.depth,
-            frames=config.static_chunk_size,
-            width=config.heads * config.dim_head,
-            budget_bytes=settings.cache_mib << 20,
-            device=flow.input_embedding.weight.device,
-        )
-        vocoder = Vocoder(hift.prepare_for_serving(), SourceNoise(flow.config, hift.config))
-        super().__init__(Decoder(CachedFlow(flow, pool), vocoder, flow.config.vocab_size), settings)
+        super().__init__(cached_decoder(flow, hift, settings), settings)
 
     @classmethod
     def load(
@@ -188,17 +169,8 @@ class TorchAcousticEngine(DecoderEngine):
             InvalidConfiguration: settings out of bounds.
         """
         flow, hift = Flow(checkpoint.flow_config), HiFT(checkpoint.hift_config)
-        parts: tuple[tuple[str, Flow | HiFT, StateDict], ...] = (
-            ("flow.pt", flow, checkpoint.flow_state_dict()),
-            ("hift.pt", hift, checkpoint.hift_state_dict()),
-        )
-        for name, module, state in parts:
-            try:
-                module.load_state_dict(state, strict=True)
-            except RuntimeError as error:
-                raise CheckpointError(
-                    f"{name} does not fit the YAML beside it: {error}", field=name
-                ) from error
+        load_module(flow, checkpoint.flow_state_dict(), "flow.pt")
+        load_module(hift, checkpoint.hift_state_dict(), "hift.pt")
         return cls(flow.to(device), hift.to(device), settings)
 
 
@@ -246,124 +218,3 @@ class EngineStream:
         if self._pending is not None:
             self._pending.cancel()
         self._engine.closed_stream(stream)
-
-
-class _Worker:
-    """The thread that owns the core."""
-
-    def __init__(self, core: AcousticCore, threads: int) -> None:
-        self._core = core
-        self._threads = threads
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._waiting: dict[int, tuple[Hop, Future[SpokenHop]]] = {}
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="acoustic", daemon=True)
-        self._thread.start()
-
-    def tell(self, message: Message) -> None:
-        """Have something done between two calls."""
-        self._inbox.put(message)
-
-    async def call(self, work: Callable[[], Result]) -> Result:
-        """Have something done between two calls and return its result.
-
-        Raises:
-            SynthesisFailed: the worker has ended.
-        """
-        return await asyncio.wrap_future(self._deferred(work))
-
-    def submit(
-        self, stream: Stream, tokens: Sequence[int], final: bool, deadline: float | None
-    ) -> Future[SpokenHop]:
-        """Queue a hop of a stream."""
-        future: Future[SpokenHop] = Future()
-        asked_at = time.monotonic()
-
-        def begin() -> None:
-            if not future.cancelled():
-                hop = self._core.submit(
-                    stream, tokens, final=final, deadline=deadline, now=asked_at
-                )
-                self._waiting[id(hop)] = (hop, future)
-
-        self._post(begin, future)
-        return future
-
-    def drop(self, stream: Stream) -> None:
-        """Forget a stream's hop."""
-
-        def forget() -> None:
-            self._core.cancel(stream)
-            gone = [key for key, (hop, _) in self._waiting.items() if hop.stream is stream]
-            for key in gone:
-                del self._waiting[key]
-
-        self.tell(forget)
-
-    def stop(self) -> None:
-        """End the thread after the call it is in; all that waits fails."""
-        self._stopping = True
-        self.tell(lambda: None)
-        self._thread.join()
-
-    def _deferred(self, work: Callable[[], Result]) -> Future[Result]:
-        future: Future[Result] = Future()
-
-        def run() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work())
-                except Exception as error:
-                    future.set_exception(error)
-
-        self._post(run, future)
-        return future
-
-    def _post(self, message: Message, future: Future[Result]) -> None:
-        self.tell(message)
-        if self._stopping or not self._thread.is_alive():
-            with suppress(Exception):
-                future.set_exception(SynthesisFailed("the acoustic engine is closed"))
-
-    def _run(self) -> None:
-        torch.set_num_threads(self._threads)
-        wait: float | None = None
-        try:
-            while not self._stopping:
-                self._read_inbox(wait)
-                finished, wake_at, busy = self._core.step(time.monotonic())
-                while finished:
-                    # Nothing here may hold on to a hop: its pages are free when its owner lets go.
-                    self._resolve(finished.pop())
-                if busy:
-                    wait = 0.0
-                else:
-                    wait = None if wake_at is None else max(0.0, wake_at - time.monotonic())
-        except Exception as error:
-            self._end(SynthesisFailed(f"the acoustic worker died: {type(error).__name__}"))
-            raise
-        self._end(SynthesisFailed("the acoustic engine is closed"))
-
-    def _read_inbox(self, wait: float | None) -> None:
-        """Do what was asked for; wait for the first message if there is nothing to compute."""
-        with suppress(queue.Empty):
-            self._inbox.get(timeout=wait)() if wait != 0.0 else self._inbox.get_nowait()()
-            while True:
-                self._inbox.get_nowait()()
-
-    def _resolve(self, hop: Hop) -> None:
-        _, future = self._waiting.pop(id(hop), (hop, None))
-        if future is None or not future.set_running_or_notify_cancel():
-            return
-        if isinstance(hop.result, AntiphonError):
-            future.set_exception(hop.result)
-        elif hop.result is not None:
-            future.set_result(hop.result)
-
-    def _end(self, error: SynthesisFailed) -> None:
-        self._stopping = True
-        self._read_inbox(0.0)
-        for _, future in self._waiting.values():
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-        self._waiting.clear()

@@ -26,8 +26,12 @@ class AcousticSettings:
     cfg_rate: float = 0.7
     """Classifier-free guidance; 0 halves the work."""
     solver: Literal["euler", "midpoint"] = "euler"
-    left_context_chunks: int | None = None
-    """Finished 25-token chunks that a new one may attend to besides the prompt; None for all."""
+    left_context_chunks: int | None = 8
+    """Finished 25-token chunks that a new one may attend to besides the prompt; None for all.
+
+    Cost and memory are flat beyond it. Eight seconds change the mel of a long turn about as much
+    as halving the solver's steps does (docs/engine.md).
+    """
     lead_s: float | None = None
     """Calls: compute at most this far ahead of the listener. None: as capacity allows."""
 

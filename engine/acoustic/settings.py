@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from antiphon.engine.acoustic.interface import AcousticSettings
 from antiphon.engine.errors import InvalidConfiguration
@@ -13,6 +14,7 @@ STRONGEST_GUIDANCE = 10.0
 SMALLEST_LEFT_CONTEXT = 1
 """Chunks: the position convolutions and the look-ahead reach into the chunk before."""
 LONGEST_LEAD_S = 60.0
+PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class EngineSettings:
     """Sessions due within this time share a call even where that makes it longer."""
     max_waiting_tokens: int = 1500
     """Most tokens of one hop: a minute of speech."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the estimator's weights and caches; solver, F0 and phase keep theirs. Half halves both."""
+    cuda_graphs: bool = False
+    """Capture each shape of an estimator call (CUDA only)."""
     threads: int = 1
     """CPU threads of the worker; the speech LM and the event loop want the other cores."""
 
@@ -49,6 +55,12 @@ class EngineSettings:
         _check("urgent_s", self.urgent_s, 0.0, 10.0)
         _check("max_waiting_tokens", self.max_waiting_tokens, 1, 1 << 20)
         _check("threads", self.threads, 1, 256)
+        if self.precision not in PRECISIONS:
+            raise InvalidConfiguration(
+                f"precision is {self.precision!r}, but must be one of {', '.join(PRECISIONS)}",
+                field="precision",
+                limit=", ".join(PRECISIONS),
+            )
 
 
 def validate_session(settings: AcousticSettings) -> None:

@@ -47,6 +47,7 @@ class PagePool:
         device: torch.device | str = "cpu",
     ) -> None:
         self.frames = frames
+        self.dtype = dtype
         self.page_bytes = layers * frames * 2 * width * dtype.itemsize
         # Page 0 is never given away: short rows of a batch point at it where they have no chunk.
         count = 1 + max(1, budget_bytes // self.page_bytes)

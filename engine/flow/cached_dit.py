@@ -59,8 +59,10 @@ class StepBatch:
     """(rows, chunks) pages that each row sees, its own new one last; then page 0 as padding."""
     own_pages: Tensor
     """(rows,) page that each row writes."""
-    seen: Sequence[int]
-    """Keys visible to each row: its context and its own frames."""
+    keys: int
+    """Keys that a row attends to at most."""
+    mask: Tensor | None
+    """(rows, 1, 1, keys), True on what a row may see; None where every row sees all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,8 +78,10 @@ class _Layer:
 class CachedDiT:
     """A prepared copy of an estimator's weights."""
 
-    def __init__(self, dit: DiT) -> None:
+    def __init__(self, dit: DiT, dtype: torch.dtype = torch.float32) -> None:
+        """Prepare for a precision. Mel, solver and input projection stay in float32."""
         self.config = dit.config
+        self.dtype = dtype
         self._dit = dit
         projection = dit.input_embed.proj
         mel = dit.config.mel_dim
@@ -85,9 +89,9 @@ class CachedDiT:
         self._base_weight = projection.weight[:, mel:].detach().contiguous()
         self._base_bias = cast(Tensor, projection.bias).detach()
         embed = dit.input_embed.conv_pos_embed
-        self._convs = [_flat_conv(cast(nn.Conv1d, c[0])) for c in (embed.conv1, embed.conv2)]
-        self._layers = [_prepare(cast(DiTBlock, block)) for block in dit.transformer_blocks]
-        self._output = _transposed(dit.proj_out)
+        self._convs = [_flat_conv(cast(nn.Conv1d, c[0]), dtype) for c in (embed.conv1, embed.conv2)]
+        self._layers = [_prepare(cast(DiTBlock, block), dtype) for block in dit.transformer_blocks]
+        self._output = _transposed(dtype, dit.proj_out)
         self._workspaces = Workspaces(self.config.heads, self.config.dim_head)
 
     def modulations(self, plan: SolverPlan) -> Modulations:
@@ -104,6 +108,7 @@ class CachedDiT:
             stacked[:, :, (1, 4)] += 1
             last = torch.cat(self._dit.norm_out.modulation(embedded), dim=1)
             last[:, 0] += 1
+            stacked, last = stacked.to(self.dtype), last.to(self.dtype)
             vectors = tuple(
                 (*(tuple(layer.unbind(0)) for layer in stacked[call]), tuple(last[call].unbind(0)))
                 for call in range(len(times))
@@ -136,8 +141,9 @@ class CachedDiT:
         projected = torch.matmul(batch.x, self._x_weight)
         if batch.rows is not None:
             projected = projected.index_select(0, batch.rows)
-        hidden, tails = self._position(batch.base + projected, batch.tails)
-        space = self._workspaces.get(rows, frames, batch.table.shape[1], batch.seen, hidden)
+        hidden = (batch.base + projected).to(self.dtype)
+        hidden, tails = self._position(hidden, batch.tails)
+        space = self._workspaces.get(rows, frames, batch.table.shape[1], batch.keys, hidden)
         pages = batch.table.flatten()
         flat = hidden.view(-1, dim)
         for index, layer in enumerate(self._layers):
@@ -155,7 +161,7 @@ class CachedDiT:
         scale, shift = batch.modulation[-1]
         weight, bias = self._output
         velocity = torch.addmm(bias, _modulate(flat, scale, shift, rows), weight)
-        return velocity.view(rows, frames, -1), tails
+        return velocity.view(rows, frames, -1).float(), tails
 
     def _position(self, hidden: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
         """Add both grouped convolutions over their tails and the new frames."""
@@ -168,11 +174,11 @@ class CachedDiT:
 def _attend(space: Workspace, cache: Tensor, pages: Tensor, batch: StepBatch) -> Tensor:
     """Attention of one layer over `space.packed`: (rows · frames, inner)."""
     # The rotary embedding reaches the first head of queries and keys only.
-    space.turned.mul_(batch.rotation)
+    space.turn(batch.rotation)
     cache[:, : space.frames].index_copy_(0, batch.own_pages, space.fresh)
     torch.index_select(cache, 0, pages, out=space.gathered)
     attended = functional.scaled_dot_product_attention(
-        space.query, space.key, space.value, attn_mask=space.mask
+        space.query, space.key, space.value, attn_mask=batch.mask
     )
     return attended.transpose(1, 2).reshape(space.packed.shape[0], -1)
 
@@ -208,21 +214,22 @@ def _position_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return functional.mish(convolved.permute(0, 2, 3, 1)[:, 0])
 
 
-def _flat_conv(conv: nn.Conv1d) -> tuple[Tensor, Tensor]:
-    weight = conv.weight.detach()[:, :, None]
-    return weight.contiguous(memory_format=torch.channels_last), cast(Tensor, conv.bias).detach()
+def _flat_conv(conv: nn.Conv1d, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    weight = conv.weight.detach()[:, :, None].to(dtype)
+    bias = cast(Tensor, conv.bias).detach().to(dtype)
+    return weight.contiguous(memory_format=torch.channels_last), bias
 
 
-def _transposed(*layers: nn.Linear) -> tuple[Tensor, Tensor]:
+def _transposed(dtype: torch.dtype, *layers: nn.Linear) -> tuple[Tensor, Tensor]:
     weight = torch.cat([layer.weight for layer in layers])
     bias = torch.cat([layer.bias for layer in layers])
-    return weight.detach().t().contiguous(), bias.detach()
+    return weight.detach().t().to(dtype).contiguous(), bias.detach().to(dtype)
 
 
-def _prepare(block: DiTBlock) -> _Layer:
+def _prepare(block: DiTBlock, dtype: torch.dtype) -> _Layer:
     attn, feed = block.attn, block.ff.ff
     out, up, down = attn.to_out[0], cast(nn.Sequential, feed[0])[0], feed[2]
     return _Layer(
-        _transposed(attn.to_q, attn.to_k, attn.to_v),
-        *(_transposed(cast(nn.Linear, layer)) for layer in (out, up, down)),
+        _transposed(dtype, attn.to_q, attn.to_k, attn.to_v),
+        *(_transposed(dtype, cast(nn.Linear, layer)) for layer in (out, up, down)),
     )

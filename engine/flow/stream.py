@@ -131,7 +131,7 @@ class FlowStreamer:
     def __init__(self, flow: Flow, pool: PagePool, *, plans: int = 8) -> None:
         self.flow = flow
         self.pool = pool
-        self.dit = CachedDiT(flow.decoder.estimator)
+        self.dit = CachedDiT(flow.decoder.estimator, pool.dtype)
         self.chunk = flow.config.chunk_size
         self.ratio = flow.config.token_mel_ratio
         self.look_ahead = flow.pre_lookahead_layer.right_context
@@ -168,7 +168,7 @@ class FlowStreamer:
             context=(),
             kept_chunks=0,
             shared_chunks=0,
-            tails=torch.zeros(shape, device=self._device),
+            tails=torch.zeros(shape, dtype=self.dit.dtype, device=self._device),
         )
 
     def prompt_tokens_to_share(self, state: FlowState) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,8 +19,10 @@ class Workspace:
     frames: int
     packed: Tensor
     """(rows · frames, 3 · inner): query, key and value."""
-    turned: Tensor
-    """(rows, frames, 2, dim_head / 2) complex view of the first head's query and key."""
+    first_head: Tensor
+    """(rows, frames, 2, dim_head / 2, 2) view of the first head's query and key, in pairs."""
+    turned: Tensor | None
+    """The same as complex numbers, where the precision has any."""
     fresh: Tensor
     """(rows, frames, 2 · inner) view of key and value."""
     query: Tensor
@@ -31,13 +32,19 @@ class Workspace:
     key: Tensor
     """(rows, heads, keys, dim_head) view of `gathered`."""
     value: Tensor
-    mask: Tensor | None
-    """(rows, 1, 1, keys), True on what a row may see; None where all see the same number."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers."""
         return self.packed.nbytes + self.gathered.nbytes
+
+    def turn(self, rotation: Tensor) -> None:
+        """Apply rotary embedding, (rows or 1, frames, 1, dim_head / 2) complex, in place."""
+        if self.turned is not None:
+            self.turned.mul_(rotation)
+        else:
+            turned = torch.view_as_complex(self.first_head.float()) * rotation
+            self.first_head.copy_(torch.view_as_real(turned))
 
 
 class Workspaces:
@@ -50,43 +57,34 @@ class Workspaces:
         self._known: OrderedDict[tuple[int, ...], Workspace] = OrderedDict()
         self._bytes = 0
 
-    def get(
-        self, rows: int, frames: int, chunks: int, seen: Sequence[int], like: Tensor
-    ) -> Workspace:
+    def get(self, rows: int, frames: int, chunks: int, keys: int, like: Tensor) -> Workspace:
         """Return the set for a batch's shape; `like` gives type and device."""
-        key = (rows, frames, chunks, *seen)
+        key = (rows, frames, chunks, keys)
         known = self._known.pop(key, None)
         if known is None:
-            known = self._make(rows, frames, chunks, seen, like)
+            known = self._make(rows, frames, chunks, keys, like)
             self._bytes += known.nbytes
         self._known[key] = known
         while self._bytes > MOST_BYTES and len(self._known) > 1:
             self._bytes -= self._known.popitem(last=False)[1].nbytes
         return known
 
-    def _make(
-        self, rows: int, frames: int, chunks: int, seen: Sequence[int], like: Tensor
-    ) -> Workspace:
+    def _make(self, rows: int, frames: int, chunks: int, keys: int, like: Tensor) -> Workspace:
         heads, dim_head = self._heads, self._dim_head
         inner = heads * dim_head
         packed = like.new_empty(rows * frames, 3 * inner)
         split = packed.view(rows, frames, 3, heads, dim_head)
         first = split[:, :, :2, 0].view(rows, frames, 2, dim_head // 2, 2)
         gathered = like.new_empty(rows * chunks, self._chunk_frames, 2 * inner)
-        keys = max(seen)
         pages = gathered.view(rows, chunks * self._chunk_frames, 2, heads, dim_head)
-        mask: Tensor | None = None
-        if min(seen) != keys:
-            limits = torch.tensor(seen, device=like.device)[:, None]
-            mask = (torch.arange(keys, device=like.device) < limits)[:, None, None]
         return Workspace(
             frames=frames,
             packed=packed,
-            turned=torch.view_as_complex(first),
+            first_head=first,
+            turned=torch.view_as_complex(first) if like.dtype == torch.float32 else None,
             fresh=packed.view(rows, frames, 3 * inner)[..., inner:],
             query=split[:, :, 0].transpose(1, 2),
             gathered=gathered,
             key=pages[:, :keys, 0].transpose(1, 2),
             value=pages[:, :keys, 1].transpose(1, 2),
-            mask=mask,
         )

@@ -14,7 +14,7 @@ from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow import Flow
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
 from antiphon.engine.flow.step import CachedFlow, solve
-from antiphon.engine.flow.stream import FlowState, FlowStreamer, FlowVoice
+from antiphon.engine.flow.stream import FlowState, FlowVoice
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.vocoder.source import SourceNoise
 from antiphon.engine.voice.voice import AcousticPrompt
@@ -76,7 +76,7 @@ def prompt(tokens: int | None = None, key: str = "golden") -> AcousticPrompt:
     )
 
 
-def voice_of(acoustic: AcousticPrompt, to: FlowStreamer) -> FlowVoice:
+def voice_of(acoustic: AcousticPrompt, to: CachedFlow) -> FlowVoice:
     return to.voice(
         torch.from_numpy(acoustic.tokens),
         torch.from_numpy(acoustic.mel),
@@ -99,7 +99,7 @@ def whole(
 
 
 def hop(
-    to: FlowStreamer,
+    to: CachedFlow,
     state: FlowState,
     tokens: list[int],
     *,

@@ -176,7 +176,7 @@ async def test_a_session_that_finds_no_memory_fails_alone_and_gives_it_back() ->
     small = TorchAcousticEngine(
         models.flow(), models.hift(), EngineSettings(cache_mib=2, voices_mib=1)
     )
-    greedy = await small.open(models.prompt(0), FAST)
+    greedy = await small.open(models.prompt(0), AcousticSettings(steps=2, left_context_chunks=None))
     modest = await small.open(models.prompt(0), FAST)
     with pytest.raises(Overloaded):
         await greedy.speak(_tokens(900), final=True)

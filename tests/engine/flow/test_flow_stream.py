@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.engine.errors import Overloaded
+from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow_matching import plan_solver
-from antiphon.engine.flow.step import solve, solve_step
+from antiphon.engine.flow.graphs import CapturedVelocity, Result
+from antiphon.engine.flow.step import Buckets, CachedFlow, solve
 from antiphon.engine.flow.stream import ChunkSolution
 from tests import golden
 from tests.engine.acoustic import models
@@ -125,7 +129,7 @@ def _solution(tokens: int, prompt: int, plan: object, advance: int) -> ChunkSolu
     solution = _STREAMER.next_solution(state, final=True)
     assert solution is not None
     for _ in range(advance):
-        solve_step(_STREAMER, [solution])
+        _STREAMER.solve_step([solution])
     return solution
 
 
@@ -144,6 +148,60 @@ def test_rows_at_other_steps_lengths_voices_and_guidance_do_not_matter() -> None
         solve(_STREAMER, solution)
     batch = [_solution(*case) for case in cases]
     while any(not solution.done for solution in batch):
-        solve_step(_STREAMER, [solution for solution in batch if not solution.done])
+        _STREAMER.solve_step([solution for solution in batch if not solution.done])
     for one, many in zip(alone, batch, strict=True):
         assert (one.x - many.x).abs().max() <= EXACT
+
+
+def _record_on_cpu(call: Callable[[], Result]) -> Callable[[], Result]:
+    """What a captured graph does: the same call on the same memory, results in the same place."""
+    velocity, tails = call()
+    velocity, tails = velocity.clone(), tails.clone()
+
+    def replay() -> Result:
+        for target, source in zip((velocity, tails), call(), strict=True):
+            target.copy_(source)
+        return velocity, tails
+
+    return replay
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_rounding_shapes_up_and_replaying_them_changes_nothing(captured: bool) -> None:
+    flow, pool = models.flow(), models.streamer(64).pool
+    plain = CachedFlow(flow, pool)
+    velocity = (lambda dit: CapturedVelocity(dit, _record_on_cpu)) if captured else None
+    rounded = CachedFlow(flow, pool, buckets=Buckets(2, 25, 4), velocity=velocity)
+    hops = [list(range(9)), list(range(30)), list(range(80))]
+    mels = []
+    for streamer in (plain, rounded):
+        states = [
+            streamer.append(streamer.start(models.voice_of(models.prompt(28), streamer), plan), hop)
+            for hop, plan in zip(hops, (UNGUIDED, MIDPOINT, UNGUIDED), strict=True)
+        ]
+        solutions = [streamer.next_solution(state, final=True) for state in states]
+        waiting = [solution for solution in solutions if solution is not None]
+        for call in range(4):
+            active = [s for s in waiting[: 1 + call] if not s.done]
+            streamer.solve_step(active)
+        for solution in waiting:
+            while not solution.done:
+                streamer.solve_step([solution])
+        mels.append([solution.x for solution in waiting])
+    for one, other in zip(*mels, strict=True):
+        assert (one - other).abs().max() <= EXACT
+
+
+def test_half_precision_keeps_the_mel_close() -> None:
+    config = models.flow().config.estimator
+    pool = PagePool(
+        layers=config.depth, frames=50, width=64, budget_bytes=8 << 20, dtype=torch.bfloat16
+    )
+    streamer = CachedFlow(models.flow(), pool)
+    state = streamer.start(models.voice_of(models.prompt(28), streamer), models.PLAN)
+    tokens = golden.array(3, "flow", "tokens")[0].tolist()[:47]
+    _, pieces = models.hop(streamer, state, tokens, final=True)
+    mel = torch.cat([piece for _, piece in pieces])
+    exact = models.whole(models.prompt(28), tokens)
+    assert mel.dtype == torch.float32
+    assert (mel - exact).abs().mean() < 0.02 * exact.std()
