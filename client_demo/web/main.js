@@ -271,10 +271,11 @@ async function loadVoices() {
   if (!answer.ok) throw new Error(body.error.message);
   voices.clear();
   at("voice").replaceChildren();
+  const models = new Set(body.voices.map((each) => each.model));
   for (const each of body.voices) {
     const id = `${each.model}/${each.name}`;
     voices.set(id, each);
-    const option = new Option(`${each.name} (${each.model})`, id, each.default, each.default);
+    const option = new Option(models.size > 1 ? `${each.name} (${each.model})` : each.name, id, each.default, each.default);
     option.title = each.description;
     at("voice").append(option);
   }
