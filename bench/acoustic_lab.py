@@ -19,10 +19,10 @@ from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
 from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.acoustic.speech import Vocoder
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
-from antiphon.engine.cosyvoice import on_the_grid
 from antiphon.engine.flow.flow import Flow
 from antiphon.engine.flow.flow_matching import plan_solver
 from antiphon.engine.flow.step import CachedFlow, solve
+from antiphon.engine.prompts import on_the_grid
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.voice.voice import AcousticPrompt
 from antiphon.engine.watermark.marked import FloatSamples

@@ -255,7 +255,12 @@ def _open(core: AcousticCore, prompt: int, asked: AcousticSettings) -> Stream:
     return core.open(acoustic.key, voice, asked, 0.0)
 
 
-def _alone(prompt: int, asked: AcousticSettings, hops: list[list[int]]) -> list[np.ndarray]:
+def _mel(hop: Hop) -> torch.Tensor:
+    assert hop.work is not None
+    return torch.cat([torch.zeros(0, 80), *hop.work.mel])
+
+
+def _alone(prompt: int, asked: AcousticSettings, hops: list[list[int]]) -> list[Hop]:
     core = _core()
     stream = _open(core, prompt, asked)
     spoken = []
@@ -264,15 +269,22 @@ def _alone(prompt: int, asked: AcousticSettings, hops: list[list[int]]) -> list[
         hop = core.submit(stream, tokens, final=final, deadline=None, now=0.0)
         while hop.result is None:
             core.step(0.0)
-        assert isinstance(hop.result, SpokenHop)
-        spoken.append(hop.result.samples)
+        spoken.append(hop)
     return spoken
+
+
+def _assert_same(mine: Hop, reference: Hop) -> None:
+    assert isinstance(mine.result, SpokenHop)
+    assert isinstance(reference.result, SpokenHop)
+    torch.testing.assert_close(_mel(mine), _mel(reference), atol=1e-4, rtol=0)
+    # Phase integrates what noise float32 leaves in the mel: the bound of the golden index.
+    np.testing.assert_allclose(mine.result.samples, reference.result.samples, atol=2e-3)
 
 
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_a_session_is_the_same_alone_and_in_any_batch(data: st.DataObject) -> None:
-    """Random arrivals, hops, voices, solvers and cancels; mel and F0 decide the samples."""
+    """Random arrivals, hops, voices, solvers and cancels."""
     choices = [
         AcousticSettings(steps=2),
         AcousticSettings(steps=3, cfg_rate=0.0),
@@ -297,7 +309,7 @@ def test_a_session_is_the_same_alone_and_in_any_batch(data: st.DataObject) -> No
         )
     core = _core()
     running: dict[int, tuple[Stream, Hop, int]] = {}
-    heard: dict[int, list[np.ndarray]] = {number: [] for number in range(len(plans))}
+    heard: dict[int, list[Hop]] = {number: [] for number in range(len(plans))}
     for now in range(120):
         for number, (prompt, asked, hops, arrival, _) in enumerate(plans):
             if now == arrival:
@@ -313,8 +325,7 @@ def test_a_session_is_the_same_alone_and_in_any_batch(data: st.DataObject) -> No
                 core.cancel(stream)
                 del running[number]
             elif hop.result is not None:
-                assert isinstance(hop.result, SpokenHop)
-                heard[number].append(hop.result.samples)
+                heard[number].append(hop)
                 index += 1
                 if index == len(hops):
                     del running[number]
@@ -326,8 +337,7 @@ def test_a_session_is_the_same_alone_and_in_any_batch(data: st.DataObject) -> No
     for number, (prompt, asked, hops, _, cancelled) in enumerate(plans):
         expected = _alone(prompt, asked, hops)
         for mine, reference in zip(heard[number], expected, strict=not cancelled):
-            assert mine.shape == reference.shape
-            assert np.abs(mine - reference).max() <= 2e-3
+            _assert_same(mine, reference)
 
 
 def test_running_out_of_device_memory_fails_only_who_asked_too_much(
