@@ -15,6 +15,8 @@ from antiphon.engine.interface import FinishReason
 from antiphon.server.turn_events import Audio, Done, Effect, Progress
 
 FRAME_S = 0.02
+PREROLL = 3
+"""For peers that play at once: 60 ms, less than any first hop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,10 @@ class FrameFormat:
     """One frame of silence."""
     frame_bytes: int | None = None
     """Bytes of 20 ms; None where each message is a frame (Opus)."""
+    preroll: int = 0
+    """Frames of a turn that must wait before its first is handed to a peer that plays at once, so
+    that the second is not missed by a hair. They come together anyway, so this costs next to
+    nothing; after as many ticks the turn begins all the same."""
 
     def cut(self, payload: bytes) -> list[bytes]:
         """Frames of a message. The encoder pads, so nothing is left over."""
@@ -80,6 +86,7 @@ class Playout:
         self._filled = asyncio.Event()
         self._speaking: int | None = None
         self._starved = False
+        self._held = 0
         self._played: dict[int, int] = {}
         self._in_flight: deque[tuple[str, list[Effect]]] = deque()
 
@@ -122,7 +129,7 @@ class Playout:
     def next(self) -> Step:
         """Take what is due now: the effects before the next frame, and the frame."""
         step = Step()
-        while self._items:
+        while self._items and not self._prerolling():
             item = self._items.popleft()
             if isinstance(item, Frame):
                 step.frame = item
@@ -168,6 +175,18 @@ class Playout:
         self._speaking = None
         self._wake()
         return ended
+
+    def _prerolling(self) -> bool:
+        """Whether a turn is about to begin and should gather a few frames first."""
+        first = self._items[0]
+        if not isinstance(first, Audio) or first.turn == self._speaking:
+            return False
+        ends = any(isinstance(item, Done) for item in self._items)
+        if self._frames >= self.form.preroll or self._held >= self.form.preroll or ends:
+            self._held = 0
+            return False
+        self._held += 1
+        return True
 
     def _note(self, effect: Effect) -> None:
         if isinstance(effect, Audio):

@@ -12,7 +12,7 @@ from antiphon.server.calls.playout import FrameFormat
 _SILENCE = {AudioFormat.ULAW: b"\xff", AudioFormat.ALAW: b"\xd5", AudioFormat.PCM: b"\0\0"}
 
 
-def phone_frames(audio: AudioFormat, rate: int) -> FrameFormat:
+def phone_frames(audio: AudioFormat, rate: int, *, preroll: int = 0) -> FrameFormat:
     """Frames of 20 ms.
 
     Raises:
@@ -21,7 +21,7 @@ def phone_frames(audio: AudioFormat, rate: int) -> FrameFormat:
     check_rate(audio, rate)
     sample = _SILENCE[audio]
     count = rate // 50
-    return FrameFormat(silence=sample * count, frame_bytes=len(sample) * count)
+    return FrameFormat(silence=sample * count, frame_bytes=len(sample) * count, preroll=preroll)
 
 
 def to_samples(audio: AudioFormat, data: bytes) -> FloatSamples:

@@ -20,7 +20,7 @@ import structlog
 from antiphon.engine.errors import AntiphonError, InvalidConfiguration
 from antiphon.server.audio import AudioFormat
 from antiphon.server.calls.call import Call, CallKind, CallSpec
-from antiphon.server.calls.playout import MediaClock
+from antiphon.server.calls.playout import PREROLL, MediaClock
 from antiphon.server.calls.registry import Calls
 from antiphon.server.errors import DeadlineExceeded, MalformedMessage, SlowReader, WrongOrder
 from antiphon.server.phone.audio import phone_frames, to_samples
@@ -83,7 +83,7 @@ class AudioSocketCall:
                 peer="audiosocket",
                 audio=AudioFormat.PCM,
                 sample_rate=rate,
-                frames=phone_frames(AudioFormat.PCM, rate),
+                frames=phone_frames(AudioFormat.PCM, rate, preroll=PREROLL),
                 alias=identity,
                 details={"uuid": identity},
             )
@@ -181,7 +181,9 @@ class AudioSocketCall:
     async def _close(self) -> None:
         if self._pending is not None:
             self._pending.cancel()
-        with contextlib.suppress(ConnectionError):
+        if self._writer.transport.is_closing():
+            return
+        with contextlib.suppress(ConnectionError, TimeoutError):
             if self._writer.transport.get_write_buffer_size() < _UNREAD_BYTES:
                 self._writer.write(frame(HANG_UP))
                 self._writer.close()

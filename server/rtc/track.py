@@ -15,7 +15,7 @@ from aiortc.mediastreams import MediaStreamError
 
 from antiphon.server.audio.opus import opus_encoder
 from antiphon.server.calls.call import Call
-from antiphon.server.calls.playout import FrameFormat, MediaClock
+from antiphon.server.calls.playout import PREROLL, FrameFormat, MediaClock
 
 OPUS_RATE = 24_000
 """Hz of what is encoded: the engines' own rate, so that nothing is resampled."""
@@ -33,7 +33,7 @@ def opus_frames(bitrate: int) -> FrameFormat:
     encoder = opus_encoder(OPUS_RATE, bitrate=bitrate)
     quiet = np.zeros(OPUS_RATE // 50, dtype=np.float32)
     packets = [packet for _ in range(_WARM_UP_FRAMES) for packet in encoder.encode(quiet)]
-    return FrameFormat(silence=packets[-1])
+    return FrameFormat(silence=packets[-1], preroll=PREROLL)
 
 
 class CallTrack(MediaStreamTrack):

@@ -82,6 +82,24 @@ def test_a_turn_that_goes_on_without_a_frame_is_an_underrun_once() -> None:
     assert playout.counters.silence_frames == 11
 
 
+def test_a_turn_gathers_a_few_frames_before_it_begins() -> None:
+    playout = Playout(FrameFormat(silence=b"\0" * 4, frame_bytes=4, preroll=3), 1.0)
+    playout.put(audio(0, b"aaaa"))
+    assert playout.next().frame is None
+    playout.put(audio(0, b"bbbbcccc"))
+    assert [playout.next().frame is None for _ in range(4)] == [False, False, False, True]
+    assert playout.counters.underruns == 1  # the turn goes on
+    playout.put(audio(0, b"dddd"))
+    assert playout.next().frame is not None
+    playout.put(done(0))
+    # A short turn that is complete, and one that comes slowly, begin without more.
+    playout.put(audio(1, b"eeee"))
+    playout.put(done(1))
+    assert playout.next().frame is not None
+    playout.put(audio(2, b"ffff"))
+    assert [playout.next().frame is None for _ in range(4)] == [True, True, True, False]
+
+
 def test_barge_in_drops_speech_and_says_that_turns_were_cancelled() -> None:
     playout = Playout(FORM, 1.0)
     playout.put(audio(0, b"aaaabbbb"))

@@ -1,0 +1,141 @@
+"""Calls by door: how soon the peer hears something, and how many calls one machine carries.
+
+Three questions, each asked at every door (browser over WebRTC, Twilio, AudioSocket):
+
+1. One call with live synthesis: from the text leaving an agent to the first sound reaching the
+   peer's socket (network packets, before any jitter buffer of the peer's).
+2. Twenty calls at once of speech made beforehand and marked: frames that were not there in time
+   (underruns), how late the latest frame left, and the server's CPU for a call.
+3. How many calls with live synthesis start at the same moment without an underrun (AudioSocket).
+
+The server is a process of its own; the peers share the machine with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import statistics
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from bench.calls_peers import DOORS, Door, Peer, open_peer
+from bench.calls_server import ServerProcess, server_process
+from bench.report import Row, publish, switches
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TEXT = (
+    "Thank you for calling. I can see your order here, and it should arrive tomorrow morning. "
+    "Is there anything else that I can do for you today?"
+)
+CALLS = 20
+
+
+async def first_sounds(server: ServerProcess, door: Door, times: int) -> Row:
+    """Text in to first sound at the peer, one call after the other."""
+    measured: list[float] = []
+    async with open_peer(server, door) as peer:
+        for _ in range(times):
+            measured.append(await peer.first_sound_s(TEXT))
+            await peer.until_done()
+    return {
+        "door": door.name,
+        "calls": 1,
+        "speech": "live",
+        "first sound ms": 1000 * statistics.median(measured),
+        "underruns": await underruns(server),
+        "latest frame ms": None,
+        "CPU % a call": None,
+    }
+
+
+async def many_calls(server: ServerProcess, door: Door, calls: int, speech: str) -> Row:
+    """Calls that all start to speak at the same moment."""
+    async with AsyncExitStack() as stack:
+        peers: list[Peer] = []
+        for _ in range(calls):
+            peers.append(await stack.enter_async_context(open_peer(server, door)))
+        cpu, began = server.cpu_s(), time.monotonic()
+        firsts = await asyncio.gather(*(peer.first_sound_s(TEXT) for peer in peers))
+        await asyncio.gather(*(peer.until_done() for peer in peers))
+        used = (server.cpu_s() - cpu) / (time.monotonic() - began)
+        listed = await listing(server)
+    return {
+        "door": door.name,
+        "calls": calls,
+        "speech": speech,
+        "first sound ms": 1000 * statistics.median(firsts),
+        "underruns": sum(call["underruns"] for call in listed),
+        "latest frame ms": max(call["most_late_ms"] for call in listed) if door.paced else None,
+        "CPU % a call": 100 * used / calls,
+    }
+
+
+async def most_live_calls(server: ServerProcess, door: Door, most: int) -> list[Row]:
+    """Double the calls until one of them runs dry."""
+    rows: list[Row] = []
+    calls = 1
+    while calls <= most:
+        rows.append(await many_calls(server, door, calls, "live"))
+        if rows[-1]["underruns"]:
+            break
+        calls *= 2
+    return rows
+
+
+async def listing(server: ServerProcess) -> list[dict[str, Any]]:
+    """What the server says of its calls."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.get(f"{server.url}/v1/calls", timeout=30)
+    calls: list[dict[str, Any]] = answer.json()["calls"]
+    return calls
+
+
+async def underruns(server: ServerProcess) -> int:
+    """Underruns of the calls that go on."""
+    return sum(call["underruns"] for call in await listing(server))
+
+
+async def measure(arguments: argparse.Namespace) -> list[Row]:
+    """All three questions."""
+    rows: list[Row] = []
+    times = 2 if arguments.quick else 7
+    with server_process("live") as live:
+        for door in DOORS:
+            rows.append(await first_sounds(live, door, times))
+        paced = next(door for door in DOORS if door.name == "audiosocket")
+        rows += await most_live_calls(live, paced, 2 if arguments.quick else 32)
+    with server_process("premade", TEXT) as premade:
+        for door in DOORS:
+            rows.append(await many_calls(premade, door, 4 if arguments.quick else CALLS, "premade"))
+    return rows
+
+
+def draw(rows: list[Row]) -> Any:
+    """First sounds by door."""
+
+    def on(axes: Axes) -> None:
+        chosen = [row for row in rows if row["calls"] == 1 and row["speech"] == "live"]
+        names = [str(row["door"]) for row in chosen]
+        axes.barh(names, [float(row["first sound ms"] or 0) for row in chosen], color="#0d6b64")
+        axes.set_xlabel("text in to first sound at the peer, ms (one call, live synthesis)")
+
+    return on
+
+
+def main() -> None:
+    """Measure and publish."""
+    arguments = switches(__doc__.splitlines()[0]).parse_args()
+    rows = asyncio.run(measure(arguments))
+    publish(arguments, "Calls", rows, draw=draw(rows))
+
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    main()
