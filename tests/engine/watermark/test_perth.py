@@ -117,8 +117,15 @@ def test_spans_say_where(perth: PerthWatermark, whole: FloatSamples) -> None:
     found = perth.detect(mixed, RATE_HZ)
     assert found.marked
     (span,) = found.spans
-    assert span[0] == pytest.approx(10, abs=2.1)
-    assert span[1] == pytest.approx(15, abs=2.1)
+    start = 2 * len(clean) / RATE_HZ
+    assert span == pytest.approx((start, start + len(whole) / RATE_HZ), abs=1.1)
+
+
+def test_a_span_reaches_the_ends_of_a_marked_recording(
+    perth: PerthWatermark, whole: FloatSamples
+) -> None:
+    (span,) = perth.detect(whole, RATE_HZ).spans
+    assert span == pytest.approx((0, len(whole) / RATE_HZ))
 
 
 @pytest.mark.parametrize("samples", [0, 1, 100, RATE_HZ])
