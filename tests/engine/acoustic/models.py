@@ -21,6 +21,7 @@ from antiphon.engine.voice.voice import AcousticPrompt
 from tests import golden
 
 PLAN = plan_solver("euler", 10, 0.7)
+ONE_STEP = plan_solver("euler", 1, 0.7)
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Tests of the measurements that are programs of their own."""

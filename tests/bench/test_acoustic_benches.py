@@ -1,0 +1,83 @@
+"""The benchmarks of flow and vocoder run, and what they build is what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from antiphon.engine.acoustic.policy import BatchLimits
+from antiphon.engine.flow.cosyvoice2 import ConformerFlow
+from antiphon.engine.flow.flow import Flow
+from antiphon.engine.hops import HopSettings
+from antiphon.engine.vocoder.hift import HiFT
+from antiphon.engine.vocoder.hift_noncausal import CentredHiFT
+from bench.full_models import DATA, RandomCheckpoint, expanded
+from bench.full_size import main as full_size
+from bench.hop_border import click, hops_after, log_spectral_distance
+from bench.simulate import Load, StepTimes, simulate
+from tests import golden
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_modules_of_published_size_have_exactly_the_published_keys_and_shapes(version: int) -> None:
+    checkpoint = RandomCheckpoint(version)
+    shapes = json.loads((DATA / f"cosyvoice{version}_shapes.json").read_text())
+    with torch.device("meta"):
+        flow: torch.nn.Module
+        hift: torch.nn.Module
+        if version == 3:
+            flow, hift = Flow(checkpoint.flow_config), HiFT(checkpoint.hift_config)
+        else:
+            flow = ConformerFlow(checkpoint.conformer_flow_config)
+            hift = CentredHiFT(checkpoint.hift_config)
+    for part, module in (("flow", flow), ("hift", hift)):
+        wanted = {n: tuple(s) for p, s in shapes[part].items() for n in expanded(p)}
+        assert {k: tuple(t.shape) for k, t in module.state_dict().items()} == wanted
+
+
+def test_full_size_runs_to_its_end_at_a_reduced_size(tmp_path: Path) -> None:
+    report, plot = tmp_path / "full.json", tmp_path / "full.png"
+    full_size(
+        ["--model", str(golden.model_dir(3)), "--quick", "--json", str(report),
+         "--plot", str(plot), "--sessions", "1", "2"]
+    )  # fmt: skip
+    written = json.loads(report.read_text())
+    result = next(iter(written["results"].values()))
+    assert len(result["acoustic"]["first_hop_s"]["2"]) == 2
+    assert 0 < result["flop_share"] < 1.5
+    assert written["step_times"]["base_s"] > 0
+    assert plot.stat().st_size > 1000
+
+
+def test_an_idle_engine_serves_everyone_in_the_time_of_its_parts() -> None:
+    load = Load(1, turns=20, lm_first_s=0.02, lm_tokens_a_second=100.0)
+    times = StepTimes(0.003, 0.0, 0.004)
+    outcome = simulate(load, times, BatchLimits(64, free_rows=64), HopSettings(first_hop=8))
+    alone = 0.02 + 11 / 100 + 10 * 0.003 + 0.004
+    assert min(outcome.first_packet_s) == pytest.approx(alone, abs=1e-6)
+    assert outcome.gaps == 0
+
+
+def test_past_its_capacity_an_engine_leaves_gaps_and_says_so() -> None:
+    load = Load(64, turns=120)
+    slow = StepTimes(0.02, 0.01, 0.01)
+    outcome = simulate(load, slow, BatchLimits(8), HopSettings())
+    assert outcome.gaps > 0
+    assert outcome.busy_s / outcome.length_s > 0.95
+
+
+def test_the_measures_of_a_border_see_a_click_and_no_difference_where_there_is_none() -> None:
+    time = torch.arange(24000) / 24000
+    tone = (0.3 * torch.sin(2 * torch.pi * 220 * time)).numpy()
+    clicked = tone.copy()
+    clicked[12000:] += 0.2
+    assert log_spectral_distance(tone, tone) == 0
+    assert click(clicked, 12000) > 10 * click(tone, 12000)
+
+
+def test_hops_after_the_first_end_where_chunks_end() -> None:
+    assert hops_after(8) == [11, 14, 25, 25]
+    assert hops_after(25) == [28, 22, 25]
