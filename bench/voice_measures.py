@@ -6,10 +6,11 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-import soxr
 from numpy.typing import NDArray
 from resemblyzer import VoiceEncoder
 from speechmos import dnsmos
+
+from antiphon.engine.voice.resample import resample
 
 Samples = NDArray[np.float32]
 
@@ -27,14 +28,14 @@ def _encoder() -> VoiceEncoder:
 
 def voice_embedding(pieces: Sequence[Samples]) -> NDArray[np.float32]:
     """Resemblyzer's unit vector for the joined speech, (256,)."""
-    joined = soxr.resample(np.concatenate(pieces), RATE_HZ, MEASURE_HZ).astype(np.float32)
+    joined = resample(np.concatenate(pieces), RATE_HZ, MEASURE_HZ)
     embedding: NDArray[np.float32] = _encoder().embed_utterance(_leveled(joined))
     return embedding
 
 
 def opinion_score(samples: Samples) -> float:
     """DNSMOS OVRL, 1 to 5."""
-    heard = soxr.resample(samples, RATE_HZ, MEASURE_HZ).astype(np.float32)
+    heard = resample(samples, RATE_HZ, MEASURE_HZ)
     return float(dnsmos.run(np.clip(_leveled(heard), -1, 1), MEASURE_HZ)["ovrl_mos"])
 
 

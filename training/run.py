@@ -77,7 +77,11 @@ class Run:
 
     def data(self, part: int = 0, parts: int = 1) -> None:
         """Make what is missing of the corpus."""
-        make_corpus(self.folder / "corpus", self.recipe.corpus, part, parts)
+        folder = self.folder / "corpus"
+        before = len(list(folder.glob("*.npz")))
+        make_corpus(folder, self.recipe.corpus, part, parts)
+        if len(list(folder.glob("*.npz"))) != before:
+            self._forget_features()
 
     def kokoro(self, plan: KokoroPlan | None = None) -> None:
         """Add the second teacher's shards to the corpus."""

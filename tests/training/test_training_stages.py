@@ -52,7 +52,9 @@ def stages(corpus: Corpus, mels: Mels, parts: Split, embeddings: np.ndarray) -> 
     }
 
 
-NAMES = ("xvector", "tokenizer", "lm", "f0", "flow", "vocoder", "adversarial", "student")
+QUICK = ("tokenizer", "f0", "flow", "vocoder")
+SLOW = ("xvector", "lm", "adversarial", "student")
+NAMES = (*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -81,7 +81,8 @@ class Kokoro:
         with importlib.resources.as_file(data / "voices_ja.npz") as path, np.load(path) as voices:
             self.styles: dict[str, Array] = {name: voices[name] for name in voices.files}
         for first, second in itertools.combinations(sorted(self.styles), 2):
-            self.styles[f"{first}+{second}"] = (self.styles[first] + self.styles[second]) / 2
+            blend = (self.styles[first] + self.styles[second]) / 2
+            self.styles[f"{first}+{second}"] = blend.astype(np.float32)
 
     def speech(self, symbols: str, voice: str, speed: float = 1.0) -> KokoroSpeech:
         """A sentence in one voice, in the symbols of `hibari.spell`."""

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
 
 from antiphon.training.data.hibari import Array
 
@@ -63,11 +62,11 @@ def minimum_phase(log_magnitude: Array) -> Array:
 
     :param log_magnitude: (frames, 601) natural log
     """
-    cepstrum = scipy.fft.irfft(log_magnitude, n=FFT, axis=1)
+    cepstrum = np.fft.irfft(log_magnitude, n=FFT, axis=1)
     fold = np.zeros(FFT, np.float32)
     fold[0] = fold[FFT // 2] = 1.0
     fold[1 : FFT // 2] = 2.0
-    return np.asarray(scipy.fft.rfft(cepstrum * fold, axis=1).imag, np.float32)
+    return np.asarray(np.fft.rfft(cepstrum * fold, axis=1).imag, np.float32)
 
 
 def synthesize(
@@ -83,7 +82,7 @@ def synthesize(
     frames = samples // FRAME
     source = np.pad(pulses(f0), FFT // 2)
     windows = np.lib.stride_tricks.sliding_window_view(source, FFT)[::FRAME][:frames]
-    spectrum = scipy.fft.rfft(windows * (_WINDOW / (FFT / 4)), axis=1)
+    spectrum = np.fft.rfft(windows * (_WINDOW / (FFT / 4)), axis=1)
     shape = np.minimum(harmonic[:frames], _LOG_TOP) + 1j * phase[:frames]
     spectrum = spectrum * np.exp(shape)
     white = rng.standard_normal((frames, 2 * harmonic.shape[1]), dtype=np.float32)
@@ -93,7 +92,7 @@ def synthesize(
 
 def _overlap_add(spectrum: "npt.NDArray[np.complex64]", samples: int) -> Array:
     frames, overlap = len(spectrum), FFT // FRAME
-    blocks = scipy.fft.irfft(spectrum, n=FFT, axis=1) * _WINDOW
+    blocks = np.fft.irfft(spectrum, n=FFT, axis=1) * _WINDOW
     blocks = blocks.reshape(frames, overlap, FRAME)
     total = np.zeros((frames + overlap - 1, FRAME), np.float32)
     weight = np.zeros_like(total)

@@ -5,12 +5,12 @@ starts a phone where the phone differs from the one before.
 """
 
 import numpy as np
-import soxr
 import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from antiphon.engine.voice.features import whisper_log_mel
+from antiphon.engine.voice.features import WHISPER_RATE, whisper_log_mel
+from antiphon.engine.voice.resample import resample
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.hibari import Array
 from antiphon.training.data.phones import PHONES
@@ -51,7 +51,7 @@ class Recogniser(nn.Module):
 
 def features(samples: Array) -> Tensor:
     """Whisper's log-mel of 24 kHz samples, (128, frames)."""
-    return whisper_log_mel(soxr.resample(samples, 24000, 16000).astype(np.float32), MELS)
+    return whisper_log_mel(resample(samples, 24_000, WHISPER_RATE), MELS)
 
 
 class TokenizerStage:

@@ -7,12 +7,12 @@ tilt, breath) from the normalised embedding shows the net at once what tells voi
 from pathlib import Path
 
 import numpy as np
-import soxr
 import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from antiphon.engine.voice.features import kaldi_filterbank
+from antiphon.engine.voice.features import KALDI_RATE, kaldi_filterbank
+from antiphon.engine.voice.resample import resample
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.hibari import Array
 from antiphon.training.data.split import HELD_OUT_SPEAKERS, Split
@@ -68,7 +68,7 @@ class _Heads(nn.Module):
 
 def filterbank(samples: Array) -> Tensor:
     """Kaldi features of 24 kHz samples, (frames, 80), mean over time removed."""
-    features = kaldi_filterbank(soxr.resample(samples, 24000, 16000).astype(np.float32))
+    features = kaldi_filterbank(resample(samples, 24_000, KALDI_RATE))
     return features - features.mean(0, keepdim=True)
 
 
@@ -80,9 +80,9 @@ class SpeakerStage:
         self.corpus, self.parts, self.batch = corpus, parts, batch
         names = sorted({row["speaker"] for row in corpus.rows} - set(HELD_OUT_SPEAKERS))
         self.label = {name: number for number, name in enumerate(names)}
-        self.by_speaker: dict[str, list[int]] = {name: [] for name in names}
+        self.by_speaker: dict[str, list[int]] = {}
         for index in parts.train:
-            self.by_speaker[corpus.rows[index]["speaker"]].append(index)
+            self.by_speaker.setdefault(corpus.rows[index]["speaker"], []).append(index)
         self._model = _Heads(len(names), WARPS)
 
     @property
