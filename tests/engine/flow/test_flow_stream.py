@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from antiphon.engine.errors import Overloaded
 from antiphon.engine.flow.cache import PagePool
-from antiphon.engine.flow.flow_matching import plan_solver
+from antiphon.engine.flow.flow_matching import fixed_noise, plan_solver
 from antiphon.engine.flow.graphs import CapturedVelocity, Result
 from antiphon.engine.flow.step import Buckets, CachedFlow, solve
 from antiphon.engine.flow.stream import ChunkSolution
@@ -84,6 +85,25 @@ def test_a_copied_state_goes_on_by_itself() -> None:
     _, again = models.hop(streamer, copy, [5] * 30, final=True)
     assert not torch.equal(one[-1][1], other[-1][1])
     assert torch.equal(one[-1][1], again[-1][1])
+
+
+def test_a_turn_goes_on_past_the_end_of_upstreams_noise() -> None:
+    """Upstream stops at 300 s of prompt and speech; here the noise begins again."""
+    streamer = models.streamer(8)
+    state = streamer.start(models.voice_of(models.prompt(0), streamer), UNGUIDED)
+    late = replace(state, final_tokens=7475, first_token=7473, tokens=tuple(range(2 + 25 + 25 + 3)))
+    mels = []
+    for _ in range(2):
+        solution = streamer.next_solution(late, final=False)
+        assert solution is not None
+        first_noise = solution.x.clone()
+        solve(streamer, solution)
+        mels.append((solution.start, first_noise, streamer.speech(late, solution)))
+        late = streamer.finish(late, solution, None)
+    assert [start for start, _, _ in mels] == [7475, 7500]
+    assert torch.equal(mels[1][1], fixed_noise()[:50])
+    assert mels[1][2][0] == 15_000
+    assert all(torch.isfinite(mel).all() for _, _, (_, mel) in mels)
 
 
 def test_pages_return_when_the_state_is_dropped() -> None:
