@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.engine.audio_file import DecodedAudio
+from antiphon.engine.checkpoint.checkpoint import Checkpoint
 from antiphon.engine.checkpoint.config import MelConfig, ModelGeneration
 from antiphon.engine.errors import CheckpointError, InvalidRequest
 from antiphon.engine.voice.features import (
@@ -22,6 +23,7 @@ from antiphon.engine.voice.features import (
 from antiphon.engine.voice.onnx_part import InputSpec, OnnxPart
 from antiphon.engine.voice.resample import resample
 
+SPEAKER_ENCODER = "campplus.onnx"
 EMBEDDING_SIZE = 192
 MAX_REFERENCE_S = 30.0
 """The speech tokenizer was trained on Whisper's windows of 30 s."""
@@ -114,9 +116,20 @@ class ReferenceExtractor:
         self._mel = mel
         self._compat = compat
         self._tokenizer = SpeechTokenizer(tokenizer)
-        self._speaker_encoder = SpeakerEncoder(speaker_encoder)
+        self.speakers = SpeakerEncoder(speaker_encoder)
         self.fingerprint = _fingerprint(generation, mel, tokenizer, speaker_encoder)
         """Equal for models whose voices can be exchanged."""
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> ReferenceExtractor:
+        """Load the networks of a checkpoint; raises `CheckpointError`."""
+        generation = checkpoint.generation
+        return cls(
+            generation,
+            checkpoint.mel_config,
+            checkpoint.file(tokenizer_name(generation)),
+            checkpoint.file(SPEAKER_ENCODER),
+        )
 
     def extract(self, audio: DecodedAudio) -> ReferenceFeatures:
         """Return untrimmed features of a recording.
@@ -129,7 +142,7 @@ class ReferenceExtractor:
         return ReferenceFeatures(
             self._tokenizer.tokens(heard),
             self._prompt_mel(audio),
-            self._speaker_encoder.embedding(heard),
+            self.speakers.embedding(heard),
         )
 
     def prompt(self, audio: DecodedAudio) -> ReferenceFeatures:
@@ -167,6 +180,23 @@ def _check(audio: DecodedAudio) -> None:
         )
     if seconds < 0.2:
         raise InvalidRequest("The recording is too short to be heard.", field="audio", limit=0.2)
+
+
+def checkpoint_fingerprint(checkpoint: Checkpoint) -> str | None:
+    """Return the fingerprint of the voices that fit a checkpoint, without loading a network.
+
+    None where one of the networks that hear recordings is not there.
+    """
+    tokenizer = checkpoint.directory / tokenizer_name(checkpoint.generation)
+    speaker_encoder = checkpoint.directory / SPEAKER_ENCODER
+    if not (tokenizer.is_file() and speaker_encoder.is_file()):
+        return None
+    return _fingerprint(checkpoint.generation, checkpoint.mel_config, tokenizer, speaker_encoder)
+
+
+def tokenizer_name(generation: ModelGeneration) -> str:
+    """Return the file name of a generation's speech tokenizer."""
+    return f"speech_tokenizer_v{int(generation)}.onnx"
 
 
 def _fingerprint(

@@ -53,6 +53,22 @@ class VoiceStore:
             )
         return voice
 
+    def identity(self, name: str) -> tuple[int, int, int]:
+        """Return inode, size and time of change of a voice's file: others once it is written anew.
+
+        Raises:
+            UnknownVoice: there is none of that name.
+        """
+        try:
+            status = self._existing(name).stat()
+        except OSError as error:
+            raise UnknownVoice(f"There is no voice {name}.", field="voice") from error
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def changed(self) -> int:
+        """Return the time, in nanoseconds, at which a voice was last added, replaced or removed."""
+        return self._directory.stat().st_mtime_ns
+
     def remove(self, name: str) -> None:
         """Delete a voice.
 
