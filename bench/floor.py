@@ -11,7 +11,8 @@ import numpy as np
 
 from antiphon.engine.acoustic.interface import LOOK_AHEAD_TOKENS, AcousticSettings
 from antiphon.engine.checkpoint import open_checkpoint
-from antiphon.engine.cosyvoice import load_stages, session_voice
+from antiphon.engine.generations import load_stages
+from antiphon.engine.prompts import PromptMaker
 from antiphon.engine.session import SessionVoice, Stages
 from antiphon.engine.speech_lm.request import SpeechLMRequest
 from antiphon.server.config import CosyVoiceEngineSection, WatermarkSection
@@ -58,7 +59,9 @@ async def _measure(section: CosyVoiceEngineSection, watermark: WatermarkSection)
     assert directory is not None
     checkpoint = open_checkpoint(directory)
     stages = load_stages(checkpoint, load_watermark(watermark), max_sessions=1)
-    _, voice = session_voice(checkpoint, next(iter(checkpoint.voices.values())))
+    prompts = PromptMaker(checkpoint)
+    first = prompts.stored(next(iter(checkpoint.voices.values())))
+    voice = SessionVoice(prompts.fit(first).prompt, first.acoustic)
     tokens = section.first_hop + LOOK_AHEAD_TOKENS
     try:
         hop, step_ms = await _lm(stages, voice, tokens)

@@ -1,28 +1,30 @@
-"""`CosyVoiceEngine`: a checkpoint with its voices behind the engine interface."""
+"""`CosyVoiceEngine`: a checkpoint of any generation and its voices, behind the engine interface."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from antiphon.engine.acoustic.engine import TorchAcousticEngine
-from antiphon.engine.acoustic.interface import CHUNK_TOKENS, LOOK_AHEAD_TOKENS
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
-from antiphon.engine.checkpoint.voices import StoredVoice, acoustic_prompt
-from antiphon.engine.checkpoint.weights import load_module
+from antiphon.engine.checkpoint.voices import acoustic_prompt
+from antiphon.engine.engine_voices import EngineVoices, RequireAllowed
 from antiphon.engine.errors import (
-    CheckpointError,
     InvalidConfiguration,
     InvalidRequest,
-    UnknownVoice,
     UnsupportedFeature,
 )
-from antiphon.engine.flow.flow import Flow
+from antiphon.engine.generations import (
+    choose_device,
+    fitted_settings,
+    front_end,
+    load_stages,
+    traits,
+)
 from antiphon.engine.hops import LARGEST_HOP, SMALLEST_HOP
 from antiphon.engine.interface import (
     Capabilities,
@@ -31,19 +33,15 @@ from antiphon.engine.interface import (
     SpeechRequest,
     VoiceInfo,
 )
+from antiphon.engine.prompts import PromptMaker, PromptVoice
 from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice, Stages
-from antiphon.engine.speech_lm.prompt_fit import fit_prompt
-from antiphon.engine.speech_lm.request import Sampling
-from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
-from antiphon.engine.text.bpe_stream import BpeTextStream
-from antiphon.engine.text.text_stream import ArpabetTextStream
-from antiphon.engine.vocoder.hift import HiFT
-from antiphon.engine.voice.voice import AcousticPrompt, LMPrompt
+from antiphon.engine.voice.folder import VoiceFolder
+from antiphon.engine.voice.reference import EMBEDDING_SIZE, checkpoint_fingerprint
+from antiphon.engine.voice.voice import LMPrompt
 from antiphon.engine.watermark.interface import Watermark
 
 WARM_UP_TEXT = "Hello there, this is a test."
 SEEDS = 2**31
-MOST_PHONE_CODES = 1000
 
 
 class CosyVoiceEngine:
@@ -51,22 +49,35 @@ class CosyVoiceEngine:
 
     def __init__(
         self,
-        name: str,
+        checkpoint: Checkpoint,
         stages: Stages,
-        voices: Mapping[str, tuple[VoiceInfo, SessionVoice]],
-        settings: SessionSettings,
+        *,
+        name: str | None = None,
+        settings: SessionSettings | None = None,
+        voices: VoiceFolder | None = None,
     ) -> None:
+        """Serve loaded stages; see `load`."""
+        self._checkpoint = checkpoint
         self._stages = stages
-        self._voices = dict(voices)
-        self._settings = settings
+        self._settings = fitted_settings(checkpoint, settings or SessionSettings())
+        self._prompts = PromptMaker(checkpoint)
+        able = traits(checkpoint)
         self._capabilities = Capabilities(
-            model=name,
+            model=name or checkpoint.name,
             sample_rate=stages.acoustic.sample_rate,
-            modes=frozenset({Mode.ZERO_SHOT}),
-            languages=frozenset({"en"}),
-            speaks_before_clause_end=True,
-            pronunciation=True,
-            hop_tokens=(SMALLEST_HOP, LARGEST_HOP),
+            modes=able.modes,
+            languages=able.languages,
+            speaks_before_clause_end=able.while_writing,
+            pronunciation=able.pronunciation,
+            hop_tokens=(SMALLEST_HOP, LARGEST_HOP) if able.has_hops else None,
+        )
+        self._voices = EngineVoices(
+            self._capabilities.model,
+            self._prompts,
+            map(self._prompts.stored, checkpoint.voices.values()),
+            folder=voices,
+            fingerprint=None if voices is None else checkpoint_fingerprint(checkpoint),
+            forget=stages.acoustic.forget_voice,
         )
 
     @classmethod
@@ -78,8 +89,10 @@ class CosyVoiceEngine:
         name: str | None = None,
         settings: SessionSettings | None = None,
         max_sessions: int = 8,
+        device: str = "cpu",
+        voices: VoiceFolder | None = None,
     ) -> Self:
-        """Load a model directory in the CosyVoice 3 layout.
+        """Load a model directory of any generation.
 
         Args:
             directory: as published, or the nano checkpoint.
@@ -87,20 +100,18 @@ class CosyVoiceEngine:
             name: how requests name the model; the directory's name by default.
             settings: hops, solver and limits of its sessions.
             max_sessions: turns that the speech LM decodes together; as many again may wait.
+            device: `cpu`, `cuda`, or `auto` for CUDA where it is there.
+            voices: the deployment's voices; those that were made for this model are its own too.
 
         Raises:
-            CheckpointError: files that are missing or do not fit, or a checkpoint without voices.
+            CheckpointError: files that are missing or do not fit.
+            InvalidConfiguration: a device that is not there.
         """
         checkpoint = open_checkpoint(directory)
-        if not checkpoint.voices:
-            raise CheckpointError(
-                f"{checkpoint.name} brings no voices in spk2info.pt.", field="spk2info.pt"
-            )
-        stages = load_stages(checkpoint, watermark, max_sessions=max_sessions)
-        voices = {
-            voice.name: session_voice(checkpoint, voice) for voice in checkpoint.voices.values()
-        }
-        return cls(name or checkpoint.name, stages, voices, settings or SessionSettings())
+        stages = load_stages(
+            checkpoint, watermark, max_sessions=max_sessions, device=choose_device(device)
+        )
+        return cls(checkpoint, stages, name=name, settings=settings, voices=voices)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -109,7 +120,11 @@ class CosyVoiceEngine:
 
     def voices(self) -> Sequence[VoiceInfo]:
         """See `Engine`."""
-        return [info for info, _ in self._voices.values()]
+        return self._voices.infos()
+
+    def check_voice(self, name: str) -> None:
+        """See `Engine`."""
+        self._voices.check(name)
 
     @property
     def busy(self) -> int:
@@ -117,8 +132,9 @@ class CosyVoiceEngine:
         return self._stages.lm.load_now + self._stages.acoustic.open_streams
 
     async def warm_up(self) -> None:
-        """Speak a short text in the first voice."""
-        session = await self.open_session(SpeechRequest(voice=next(iter(self._voices)), seed=0))
+        """Speak a short text in the checkpoint's first voice, or in none where it has none."""
+        voice = self._voices.first() or _nobody(self._checkpoint.mel_config.num_mels)
+        session = self._session(SpeechRequest(voice.name, seed=0), voice)
         await session.push_text(WARM_UP_TEXT)
         await session.end_text()
         async for event in session.events():
@@ -127,18 +143,24 @@ class CosyVoiceEngine:
 
     async def open_session(self, request: SpeechRequest) -> CosyVoiceSession:
         """See `Engine`."""
-        if request.voice not in self._voices:
-            known = ", ".join(self._voices)
-            raise UnknownVoice(
-                f"There is no voice {request.voice!r} here; there is {known}.",
-                field="voice",
-                limit=known,
-            )
+        voice, require_allowed = self._voices.get(request.voice)
         self._refuse_unsupported(request)
-        _, voice = self._voices[request.voice]
-        seed = secrets.randbelow(SEEDS) if request.seed is None else request.seed
-        session = CosyVoiceSession(self._stages, voice, self._for(request), seed)
-        return session
+        return self._session(request, voice, require_allowed)
+
+    def _session(
+        self,
+        request: SpeechRequest,
+        voice: PromptVoice,
+        require_allowed: RequireAllowed | None = None,
+    ) -> CosyVoiceSession:
+        language = request.language or voice.language or None
+        fitted = self._prompts.fit(voice, request.language, request.instruct)
+        return CosyVoiceSession(
+            replace(self._stages, text=front_end(self._checkpoint, language)),
+            SessionVoice(fitted.prompt, voice.acoustic, require_allowed),
+            self._for(request),
+            secrets.randbelow(SEEDS) if request.seed is None else request.seed,
+        )
 
     def _refuse_unsupported(self, request: SpeechRequest) -> None:
         able = self._capabilities
@@ -146,14 +168,19 @@ class CosyVoiceEngine:
             raise UnsupportedFeature(
                 f"The model {able.model} speaks at speed 1 only.", field="speed", limit=1
             )
-        if request.instruct is not None:
+        if request.instruct and Mode.INSTRUCT not in able.modes:
             raise UnsupportedFeature(
                 f"The model {able.model} takes no instructions.", field="instruct"
             )
-        if request.language is not None and request.language.split("-")[0] not in able.languages:
-            raise UnsupportedFeature(
-                f"The model {able.model} speaks {', '.join(able.languages)}.", field="language"
-            )
+        if request.language is not None:
+            known = ", ".join(sorted(able.languages))
+            if request.language.split("-")[0].lower() not in able.languages:
+                raise UnsupportedFeature(
+                    f"The model {able.model} speaks {known}.", field="language", limit=known
+                )
+        for field in ("first_hop", "max_hop"):
+            if able.hop_tokens is None and getattr(request, field) is not None:
+                raise UnsupportedFeature(f"The model {able.model} has no hops.", field=field)
 
     def _for(self, request: SpeechRequest) -> SessionSettings:
         """Return the deployment's settings with the request's hops."""
@@ -180,96 +207,11 @@ class CosyVoiceEngine:
         await self._stages.acoustic.close()
 
 
-def load_stages(checkpoint: Checkpoint, watermark: Watermark, *, max_sessions: int) -> Stages:
-    """Load what the sessions of a checkpoint share.
-
-    Raises:
-        CheckpointError: weights that do not fit the configuration.
-    """
-    config = checkpoint.lm_config
-    ras = config.sampling
-    front_end = ArpabetTextStream if is_phone_coded(checkpoint) else BpeTextStream
-    tokenizer = checkpoint.tokenizer
-    return Stages(
-        text=lambda: front_end(tokenizer),
-        lm=TorchSpeechLM.load(checkpoint, slots=max_sessions, max_waiting=max_sessions),
-        acoustic=load_acoustic(checkpoint),
-        watermark=watermark,
-        sampling=Sampling(ras.top_p, ras.top_k, ras.win_size, ras.tau_r),
-        mix_ratio=config.mix_ratio,
-        length_ratios=length_ratios(config.mix_ratio),
+def _nobody(mel_bins: int) -> PromptVoice:
+    """A voice that is only good for warming up: no prompt and any speaker."""
+    acoustic = acoustic_prompt(
+        np.zeros(0, np.int64),
+        np.zeros((0, mel_bins), np.float32),
+        np.ones(EMBEDDING_SIZE, np.float32),
     )
-
-
-def load_acoustic(checkpoint: Checkpoint) -> TorchAcousticEngine:
-    """Load flow and vocoder.
-
-    Raises:
-        CheckpointError: weights that do not fit the configuration.
-    """
-    flow = Flow(checkpoint.flow_config)
-    load_module(flow, checkpoint.flow_state_dict(), "flow.pt")
-    hift = HiFT(checkpoint.hift_config)
-    load_module(hift, checkpoint.hift_state_dict(), "hift.pt")
-    return TorchAcousticEngine(flow, hift)
-
-
-def session_voice(checkpoint: Checkpoint, voice: StoredVoice) -> tuple[VoiceInfo, SessionVoice]:
-    """Trim a stored voice for each stage.
-
-    The LM gets the prompt after which the fewest of the caller's text ids make the first speech
-    token; the flow gets 25·k + 3 tokens, so that prompt and first hop meet its attention chunks.
-    """
-    config = checkpoint.lm_config
-    end_of_prompt = checkpoint.tokenizer.end_of_prompt
-    prompt = voice.lm
-    if config.needs_end_of_prompt and end_of_prompt not in prompt.text_ids:
-        prompt = LMPrompt((end_of_prompt, *prompt.text_ids), prompt.speech_ids)
-    fitted = fit_prompt(
-        prompt,
-        mix_ratio=config.mix_ratio,
-        end_of_prompt=end_of_prompt,
-        allow_empty=is_phone_coded(checkpoint),
-    )
-    info = VoiceInfo(
-        name=voice.name,
-        language="en",
-        description=f"voice of {checkpoint.name}",
-        mode=Mode.ZERO_SHOT,
-        first_token_text_tokens=fitted.caller_text_needed,
-    )
-    return info, SessionVoice(fitted.prompt, on_the_grid(voice.acoustic))
-
-
-def length_ratios(mix_ratio: tuple[int, int]) -> tuple[float, float]:
-    """Return the fewest and most speech tokens for each text id.
-
-    2 and 20 in the published models, whose blocks have 5 text ids for 15 speech tokens; in
-    proportion where blocks are mixed otherwise.
-    """
-    text, speech = mix_ratio
-    return 2 / 3 * speech / text, 20 / 3 * speech / text
-
-
-def is_phone_coded(checkpoint: Checkpoint) -> bool:
-    """Whether text and speech tokens are phones, as in the nano checkpoint.
-
-    Its 240 speech codes (phone, pitch level, start) say nothing of the speaker, and its text
-    tokens are ARPABET; the thousands of codes of the published tokenizers carry some of the
-    speaker's manner, and their text is byte-pair encoded.
-    """
-    return checkpoint.lm_config.speech_token_size <= MOST_PHONE_CODES
-
-
-def on_the_grid(prompt: AcousticPrompt) -> AcousticPrompt:
-    """Cut a prompt to the most tokens of the form 25·k + 3; a shorter one stays as it is."""
-    chunks = (len(prompt.tokens) - LOOK_AHEAD_TOKENS) // CHUNK_TOKENS
-    count = chunks * CHUNK_TOKENS + LOOK_AHEAD_TOKENS
-    if chunks < 1 or count == len(prompt.tokens):
-        return prompt
-    ratio = len(prompt.mel) // len(prompt.tokens)
-    return acoustic_prompt(
-        np.ascontiguousarray(prompt.tokens[:count]),
-        np.ascontiguousarray(prompt.mel[: count * ratio]),
-        prompt.embedding,
-    )
+    return PromptVoice("", "", LMPrompt(speaker=tuple(acoustic.embedding.tolist())), acoustic)

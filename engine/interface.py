@@ -141,6 +141,7 @@ class SpeechSession(Protocol):
 
         Raises:
             SynthesisFailed: while speaking.
+            ConsentRequired: the voice was withdrawn, or its consent ended, while it spoke.
         """
 
     async def cancel(self) -> None:
@@ -158,7 +159,14 @@ class Engine(Protocol):
         """What this engine can do."""
 
     def voices(self) -> Sequence[VoiceInfo]:
-        """The voices it can speak with now."""
+        """The voices it has, of which some may be refused at the moment."""
+
+    def check_voice(self, name: str) -> None:
+        """Return if a voice may be spoken with now.
+
+        Raises:
+            UnknownVoice, UnsupportedFeature (made for another model), ConsentRequired.
+        """
 
     async def warm_up(self) -> None:
         """Speak a short text once, so that the first caller does not pay for first-use costs."""

@@ -30,7 +30,10 @@ class ProgressTracker:
     estimated by the rate of those before it, and its last word is not reported.
     """
 
-    def __init__(self, text_ids: int, speech_tokens: int) -> None:
+    def __init__(
+        self, text_ids: int, speech_tokens: int, seconds_a_token: float = SECONDS_A_TOKEN
+    ) -> None:
+        self._seconds_a_token = seconds_a_token
         # A block's text is spoken in its own speech tokens and some more: the ratio is chosen so
         # that speech lags behind text.
         self._rate = LAG * speech_tokens / text_ids
@@ -83,7 +86,7 @@ class ProgressTracker:
         while segment.pieces and (segment.ended or len(segment.pieces) > 1):
             piece = segment.pieces[0]
             ids_left += len(piece.ids)
-            end_s = (segment.first_token + ids_left * rate) * SECONDS_A_TOKEN
+            end_s = (segment.first_token + ids_left * rate) * self._seconds_a_token
             # Sums of floats must not withhold the last word of a segment.
             if end_s > spoken_s + 1e-6:
                 return

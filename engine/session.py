@@ -9,6 +9,7 @@ happen; closing it frees the LM request, the acoustic state and the buffers.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from antiphon.engine.acoustic.interface import AcousticEngine, AcousticSettings
 from antiphon.engine.clock import TurnClock
 from antiphon.engine.errors import SynthesisFailed
-from antiphon.engine.hops import SMALLEST_HOP, HopPlan, HopSettings
+from antiphon.engine.hops import SECONDS_A_TOKEN, SMALLEST_HOP, HopPlan, HopSettings
 from antiphon.engine.interface import FinishReason, SpeechAudio, SpeechEvent, SpeechFinished
 from antiphon.engine.progress import ProgressTracker
 from antiphon.engine.segments import Segment, SegmentLimits, segments
@@ -40,6 +41,18 @@ class SessionVoice:
 
     lm: LMPrompt
     acoustic: AcousticPrompt
+    require_allowed: Callable[[], None] | None = None
+    """Raises `ConsentRequired` once the voice may no longer be used; asked before each stretch
+    of speech and before any audio leaves. None: always allowed."""
+
+    def check(self) -> None:
+        """Return if the voice may be used now.
+
+        Raises:
+            ConsentRequired: naming what forbids it.
+        """
+        if self.require_allowed is not None:
+            self.require_allowed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,7 @@ class Stages:
     """Text ids and speech tokens of one block of the bi-stream layout."""
     length_ratios: tuple[float, float]
     """Fewest and most speech tokens for each text id; the second ends a runaway."""
+    seconds_a_token: float = SECONDS_A_TOKEN
 
 
 class CosyVoiceSession(Turn):
@@ -81,7 +95,7 @@ class CosyVoiceSession(Turn):
         self._seed = seed
         self._text = TextQueue(settings.text_queue_characters)
         self._clock = TurnClock(stages.mix_ratio)
-        self._progress = ProgressTracker(*stages.mix_ratio)
+        self._progress = ProgressTracker(*stages.mix_ratio, stages.seconds_a_token)
         self._reason = FinishReason.EMPTY
         self._border = Border.NONE
         self._speech_tokens = 0
@@ -114,6 +128,9 @@ class CosyVoiceSession(Turn):
             ):
                 async for event in audio:
                     yield event
+            # Where tokens are no whole number of frames, the last word ends beyond the last sample.
+            for event in self._progress.until(math.inf):
+                yield event
             yield SpeechFinished(self._reason, self._clock.samples, self._speech_tokens)
         finally:
             self._text.close()
@@ -193,6 +210,7 @@ class CosyVoiceSession(Turn):
         hop, rests = await self._next_hop(tokens, plan)
         if not hop:
             return
+        self._voice.check()
         acoustic = await self._stages.acoustic.open(self._voice.acoustic, self._settings.acoustic)
         mark = self._stages.watermark.stream(self._stages.acoustic.sample_rate)
         try:
@@ -205,6 +223,7 @@ class CosyVoiceSession(Turn):
                 if rests:
                     marked.append(await asyncio.to_thread(mark.finish))
                 timings |= spoken.timings | {"watermark": time.monotonic() - started}
+                self._voice.check()
                 for audio in marked:
                     for event in self._handed_out(SpeechAudio(audio, timings)):
                         yield event

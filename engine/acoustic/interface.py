@@ -73,6 +73,13 @@ class AcousticEngine(Protocol):
     def sample_rate(self) -> int:
         """Samples a second (24000 for CosyVoice 2 and 3)."""
 
+    @property
+    def open_streams(self) -> int:
+        """Turns that are open now."""
+
+    def forget_voice(self, key: str) -> None:
+        """Drop what is kept for the voice of this `AcousticPrompt.key`."""
+
     async def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> AcousticStream:
         """Start a turn in a voice.
 

@@ -44,6 +44,7 @@ from antiphon.engine.checkpoint.unet_reader import (
 )
 from antiphon.engine.checkpoint.voices import StoredVoice, load_voices
 from antiphon.engine.checkpoint.weights import StateDict, content_hash, load_state_dict
+from antiphon.engine.checkpoint.whisper_tokenizer import load_whisper_tokenizer
 from antiphon.engine.errors import CheckpointError
 
 YAML_NAMES: Final = ("cosyvoice3.yaml", "cosyvoice2.yaml", "cosyvoice.yaml")
@@ -154,19 +155,31 @@ class Checkpoint:
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The text tokenizer of version 2 or 3."""
+        """The text tokenizer. That of version 1 is Whisper's and lies in its package."""
+        if self.generation is ModelGeneration.V1:
+            tokenizer = load_whisper_tokenizer()
+            size = self.text_speech_lm_config.text_token_size
+            if tokenizer.size != size:
+                raise CheckpointError(
+                    f"{self.name} has {size} text tokens; only Whisper's {tokenizer.size} are "
+                    "known for version 1.",
+                    field="text_token_size",
+                    limit=tokenizer.size,
+                )
+            return tokenizer
         return load_tokenizer(self.directory / BACKBONE_FOLDER, self.generation)
 
     @cached_property
     def voices(self) -> dict[str, StoredVoice]:
         """Voices of `spk2info.pt` by name."""
-        lm = self.lm_config
+        first = self.generation is ModelGeneration.V1
+        lm = self.text_speech_lm_config if first else self.lm_config
         return load_voices(
             self.directory / "spk2info.pt",
             speech_codes=lm.speech_token_size,
             text_tokens=self.tokenizer.size,
             mel_bins=self.mel_config.num_mels,
-            frames_per_token=self.token_mel_ratio,
+            frames_per_token=0 if first else self.token_mel_ratio,
         )
 
     def lm_state_dict(self) -> StateDict:

@@ -46,6 +46,8 @@ def load_voices(
 ) -> dict[str, StoredVoice]:
     """Load the stored voices; an absent file means that there are none.
 
+    `frames_per_token` is 0 where mel and tokens have no common grid (version 1).
+
     Raises:
         CheckpointError: an entry without embedding, with ids out of range, of a wrong shape or with
             values that are not finite; `field` names it.
@@ -76,10 +78,10 @@ class _Entry:
         tokens = self._ids("flow_prompt_speech_token", codes)
         mel = self._floats("prompt_speech_feat", mel_bins)
         # The published front end trims both to whole tokens; a stored voice may be older.
-        count = min(len(tokens), len(mel) // ratio)
-        acoustic = acoustic_prompt(
-            tokens[:count], mel[: count * ratio], self._embedding("flow_embedding")
-        )
+        if ratio:
+            count = min(len(tokens), len(mel) // ratio)
+            tokens, mel = tokens[:count], mel[: count * ratio]
+        acoustic = acoustic_prompt(tokens, mel, self._embedding("flow_embedding"))
         lm = LMPrompt(
             tuple(self._ids("prompt_text", texts).tolist()),
             tuple(self._ids("llm_prompt_speech_token", codes).tolist()),

@@ -71,6 +71,15 @@ class PresetEngine:
         """See `Engine`."""
         return [VoiceInfo(VOICE, "en", "American English, female", Mode.PRESET)]
 
+    def check_voice(self, name: str) -> None:
+        """See `Engine`."""
+        if name != VOICE:
+            raise UnknownVoice(
+                f"The model {self._capabilities.model} has no voice {name[:64]!r}; it has {VOICE}.",
+                field="voice",
+                limit=VOICE,
+            )
+
     async def warm_up(self) -> None:
         """Read the dictionary and speak a short text."""
         load_dictionary()
@@ -83,12 +92,7 @@ class PresetEngine:
 
     async def open_session(self, request: SpeechRequest) -> PresetSession:
         """See `Engine`."""
-        if request.voice != VOICE:
-            raise UnknownVoice(
-                f"There is no voice {request.voice!r} here; there is {VOICE}.",
-                field="voice",
-                limit=VOICE,
-            )
+        self.check_voice(request.voice)
         self._refuse_unsupported(request)
         return PresetSession(
             self._stages,

@@ -64,6 +64,10 @@ class Generation(Protocol):
 class SpeechLM(Protocol):
     """One loaded speech LM, shared by all sessions."""
 
+    @property
+    def load_now(self) -> int:
+        """Requests that run or wait."""
+
     def generate(self, request: SpeechLMRequest) -> Generation:
         """Start a request. Nothing is computed before the first `__anext__`."""
 

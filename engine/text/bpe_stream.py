@@ -78,10 +78,14 @@ class BpeTextStream:
         )
 
     def _spaced(self, text: str) -> bool:
-        """Not at the start, inside a pair of tags, or beside characters written without spaces."""
+        """Not at the start, inside a pair of tags, between tags that are sounds of one word
+        (Pinyin), or beside characters written without spaces."""
         if not self._last or (text.startswith("</") and text in self._tags):
             return False
         if self._last in self._tags and self._last[0] == "<" and self._last[1] != "/":
+            return False
+        sounds = self._tags - SPOKEN_TAGS
+        if self._last in sounds and text in sounds:
             return False
         return not (_is_wide(self._last[-1]) or _is_wide(text[0]))
 

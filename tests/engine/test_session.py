@@ -11,8 +11,9 @@ import pytest
 
 from antiphon.engine.checkpoint import open_checkpoint
 from antiphon.engine.checkpoint.voices import StoredVoice, acoustic_prompt
-from antiphon.engine.cosyvoice import CosyVoiceEngine, load_stages, on_the_grid, session_voice
+from antiphon.engine.cosyvoice import CosyVoiceEngine
 from antiphon.engine.errors import InvalidRequest, UnknownVoice, UnsupportedFeature
+from antiphon.engine.generations import load_stages
 from antiphon.engine.interface import (
     FinishReason,
     SpeechAudio,
@@ -21,6 +22,7 @@ from antiphon.engine.interface import (
     SpeechProgress,
     SpeechRequest,
 )
+from antiphon.engine.prompts import on_the_grid
 from antiphon.engine.session import SessionSettings
 from antiphon.engine.voice.voice import LMPrompt
 from antiphon.engine.watermark.none import NoWatermark
@@ -38,7 +40,7 @@ def engine() -> CosyVoiceEngine:
         for name in ("zero_shot.speech_token", "zero_shot.prompt_speech_feat", "embedding")
     }
     tokens = arrays["zero_shot.speech_token"][0].long().numpy()
-    zero_shot = StoredVoice(
+    checkpoint.voices["zero_shot"] = StoredVoice(
         "zero_shot",
         LMPrompt(
             tuple(golden.array(3, "frontend", "zero_shot.prompt_text")[0].tolist()),
@@ -51,13 +53,11 @@ def engine() -> CosyVoiceEngine:
         ),
         arrays["embedding"][0].numpy(),
     )
-    voices = [*checkpoint.voices.values(), zero_shot]
     stages = load_stages(checkpoint, NoWatermark(), max_sessions=4)
     # Random weights never say that the text is spoken: the greatest length ends every segment.
     stages = replace(stages, length_ratios=(2.0, 3.0))
     settings = SessionSettings(text_queue_characters=200)
-    named = {voice.name: session_voice(checkpoint, voice) for voice in voices}
-    return CosyVoiceEngine("tiny", stages, named, settings)
+    return CosyVoiceEngine(checkpoint, stages, name="tiny", settings=settings)
 
 
 async def speak(
@@ -228,7 +228,8 @@ async def test_requests_the_engine_cannot_do_are_refused_by_name(engine: CosyVoi
     for request, error, field in [
         (SpeechRequest("nobody"), UnknownVoice, "voice"),
         (SpeechRequest("zero_shot", speed=1.5), UnsupportedFeature, "speed"),
-        (SpeechRequest("zero_shot", instruct="sadly"), UnsupportedFeature, "instruct"),
+        (SpeechRequest("zero_shot", instruct="s" * 501), InvalidRequest, "instruct"),
+        (SpeechRequest("zero_shot", instruct="a\x00b"), InvalidRequest, "instruct"),
         (SpeechRequest("zero_shot", language="fi"), UnsupportedFeature, "language"),
         (SpeechRequest("zero_shot", first_hop=4), InvalidRequest, "first_hop"),
         (SpeechRequest("zero_shot", max_hop=100_000), InvalidRequest, "max_hop"),

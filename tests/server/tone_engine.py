@@ -204,9 +204,12 @@ class ToneEngine:
         await session.cancel()
         self.counters = Counters()
 
-    async def open_session(self, request: SpeechRequest) -> ToneSession:
-        if request.voice not in VOICES:
+    def check_voice(self, name: str) -> None:
+        if name not in VOICES:
             raise UnknownVoice("No such tone.", field="voice")
+
+    async def open_session(self, request: SpeechRequest) -> ToneSession:
+        self.check_voice(request.voice)
         self.counters.opened += 1
         self.counters.open_now += 1
         return ToneSession(self, request)
