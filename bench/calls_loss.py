@@ -1,0 +1,229 @@
+"""Packet loss on a call: word error with in-band error correction and without.
+
+A relay between browser and server drops a seeded 5 % of the speech packets. Losses go back to the
+server in the receiver's own reports, and it switches correction on. What arrived is decoded three
+ways: a call without losses, losses filled by correction, losses merely concealed. Needs `opuslib`
+with the system's libopus, whose decoder can be told to use the correction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import random
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+from websockets.asyncio.client import connect
+
+from bench.asr import transcribe, word_errors
+from bench.calls_server import ServerProcess, server_process
+from bench.report import Row, publish, switches
+from bench.speech import sentences
+
+LOSS = 0.05
+SEED = 11
+RATE = 48_000
+FRAME = 960
+_CANDIDATE = re.compile(r"^a=candidate:\S+ 1 udp \d+ (\S+) (\d+) typ host.*$", re.MULTILINE)
+
+Address = tuple[str, int]
+
+
+class Side(asyncio.DatagramProtocol):
+    """One socket of the relay."""
+
+    def __init__(self) -> None:
+        self.other: Side | None = None
+        self.peer: Address | None = None
+        self.transport: asyncio.DatagramTransport | None = None
+        self.loss = 0.0
+        self.random = random.Random(SEED)
+
+    def connection_made(self, transport: Any) -> None:
+        """Keep the socket."""
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, addr: Address) -> None:
+        """Pass on, or drop."""
+        self.peer = addr
+        other = self.other
+        if other is None or other.peer is None or other.transport is None:
+            return
+        if self.loss and is_speech(data) and self.random.random() < self.loss:
+            return
+        other.transport.sendto(data, other.peer)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self.transport is not None
+        port: int = self.transport.get_extra_info("sockname")[1]
+        return port
+
+
+def is_speech(data: bytes) -> bool:
+    """Whether a datagram is RTP (RFC 5761: neither STUN, DTLS nor RTCP)."""
+    return len(data) > 12 and 128 <= data[0] <= 191 and not 64 <= data[1] & 0x7F <= 95
+
+
+@dataclass
+class Received:
+    """Packets of a call by sequence number."""
+
+    packets: dict[int, bytes] = field(default_factory=dict)
+
+    def take(self) -> list[bytes | None]:
+        """What came since the last call, in order, None for what did not."""
+        numbers = sorted(self.packets)
+        whole = [self.packets.get(n) for n in range(numbers[0], numbers[-1] + 1)]
+        self.packets.clear()
+        return whole
+
+
+@asynccontextmanager
+async def lossy_call(server: ServerProcess) -> AsyncIterator[tuple[str, Side, Received]]:
+    """A call through the relay: its id, the relay's side towards the server, what arrives."""
+    import aioice.ice
+    from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+    from aiortc.rtp import RtpPacket
+
+    aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
+    loop = asyncio.get_running_loop()
+    _, front = await loop.create_datagram_endpoint(Side, local_addr=("127.0.0.1", 0))
+    _, back = await loop.create_datagram_endpoint(Side, local_addr=("127.0.0.1", 0))
+    front.other, back.other = back, front
+    pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    receiver = pc.addTransceiver("audio", direction="recvonly").receiver
+    received = Received()
+    handle = receiver._handle_rtp_packet
+
+    async def note(packet: RtpPacket, arrival_time_ms: int) -> None:
+        received.packets[packet.sequence_number] = packet.payload
+        await handle(packet, arrival_time_ms)  # which counts the losses for its reports
+
+    receiver._handle_rtp_packet = note  # type: ignore[method-assign]
+    try:
+        await pc.setLocalDescription(await pc.createOffer())
+        offer, front.peer = through(pc.localDescription.sdp, back.port)
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+            answer = await http.post(
+                f"{server.url}/v1/rtc", content=offer, headers={"Content-Type": "application/sdp"}
+            )
+        answer.raise_for_status()
+        theirs, back.peer = through(answer.text, front.port)
+        await pc.setRemoteDescription(RTCSessionDescription(theirs, "answer"))
+        yield answer.headers["location"].rsplit("/", 1)[1], back, received
+    finally:
+        await pc.close()
+        for side in (front, back):
+            assert side.transport is not None
+            side.transport.close()
+
+
+def through(sdp: str, port: int) -> tuple[str, Address]:
+    """The description with the relay's port in place of its own, and its own."""
+    found = _CANDIDATE.search(sdp)
+    assert found is not None
+    address = (found[1], int(found[2]))
+    changed = re.sub(rf"^(a=candidate:\S+ 1 udp \d+ \S+) {address[1]} ", rf"\1 {port} ", sdp,
+                     flags=re.MULTILINE)  # fmt: skip
+    return changed, address
+
+
+async def speak(
+    server: ServerProcess, call: str, texts: list[str], received: Received
+) -> list[Any]:
+    """Packets of each text."""
+    url = f"{server.url.replace('http', 'ws', 1)}/v1/calls/{call}/control"
+    said = []
+    async with connect(url, proxy=None) as agent:
+        for text in texts:
+            received.packets.clear()
+            await agent.send(json.dumps({"type": "input.text", "text": text}))
+            await agent.send(json.dumps({"type": "input.done"}))
+            async for raw in agent:
+                if json.loads(raw)["type"] == "session.done":
+                    break
+            await asyncio.sleep(0.3)
+            said.append(received.take())
+    return said
+
+
+def decode(packets: list[bytes | None], *, correct: bool) -> NDArray[np.float32]:
+    """48 kHz samples; a hole is filled from the packet behind it, or concealed."""
+    from opuslib.api import decoder
+
+    state = decoder.create_state(RATE, 1)
+    parts = []
+    for i, packet in enumerate(packets):
+        behind = packets[i + 1] if i + 1 < len(packets) else None
+        if packet is not None:
+            pcm = decoder.decode(state, packet, len(packet), FRAME, False, 1)
+        elif correct and behind is not None:
+            pcm = decoder.decode(state, behind, len(behind), FRAME, True, 1)
+        else:
+            pcm = decoder.decode(state, None, 0, FRAME, False, 1)
+        parts.append(np.frombuffer(pcm, "<i2"))
+    decoder.destroy(state)
+    return (np.concatenate(parts) / 32768).astype(np.float32)
+
+
+def error_percent(texts: list[str], said: list[list[bytes | None]], *, correct: bool) -> float:
+    """Word error over all texts."""
+    counts = [
+        word_errors(text, transcribe(decode(packets, correct=correct), RATE))
+        for text, packets in zip(texts, said, strict=True)
+    ]
+    return 100 * sum(wrong for wrong, _ in counts) / sum(words for _, words in counts)
+
+
+async def measure(arguments: argparse.Namespace) -> list[Row]:
+    """One call without losses, one with."""
+    texts = sentences(4 if arguments.quick else 20)
+    rows: list[Row] = []
+    with server_process("live") as server:
+        async with lossy_call(server) as (call, _, received):
+            clean = await speak(server, call, texts, received)
+        async with lossy_call(server) as (call, back, received):
+            back.loss = LOSS
+            await speak(server, call, texts[:2], received)  # until reports have come
+            lossy = await speak(server, call, texts, received)
+            async with httpx.AsyncClient(trust_env=False) as http:
+                (listed,) = (await http.get(f"{server.url}/v1/calls")).json()["calls"]
+    for name, said, correct in (
+        ("no losses", clean, False),
+        ("5 % lost, corrected", lossy, True),
+        ("5 % lost, concealed only", lossy, False),
+    ):
+        lost = sum(packet is None for packets in said for packet in packets)
+        total = sum(len(packets) for packets in said)
+        rows.append(
+            {
+                "call": name,
+                "word error %": error_percent(texts, said, correct=correct),
+                "lost %": 100 * lost / total,
+                "setting %": listed["loss_percent"] if said is lossy else 0,
+                "bytes a packet": sum(len(p) for ps in said for p in ps if p) / (total - lost),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """Measure and publish."""
+    arguments = switches(__doc__.splitlines()[0]).parse_args()
+    publish(arguments, "Packet loss on a call", asyncio.run(measure(arguments)))
+
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    main()
