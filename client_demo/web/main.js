@@ -19,7 +19,8 @@ let turn = null;
 // Read by tests and by whoever opens the console.
 const state = (window.antiphon = {
   speaking: false, firstPacketMs: null, firstSoundMs: null, gaps: 0, played: 0, depth: 0,
-  done: null, interruptedMs: null, started: null, turns: 0, problem: "",
+  done: null, interruptedMs: null, started: null, turns: 0, problem: "", call: null,
+  stats: () => connection.stats(),
 });
 
 async function connect() {
