@@ -1,6 +1,6 @@
 """The page with real speech: pictures for the README, and an interruption by voice.
 
-`ANTIPHON_PICTURES=docs/images pytest -m slow tests/client_demo/test_pictures.py` renews the
+`ANTIPHON_PICTURES=docs/pictures pytest -m slow tests/client_demo/test_pictures.py` renews the
 pictures in the repository.
 """
 
