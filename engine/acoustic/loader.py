@@ -37,12 +37,16 @@ def load_acoustic_engine(
     """
     if checkpoint.generation is ModelGeneration.V3:
         return TorchAcousticEngine.load(checkpoint, settings, device)
-    decoder = load_decoder(checkpoint, device)
-    return DecoderEngine(decoder, settings or EngineSettings())
+    settings = settings or EngineSettings()
+    return DecoderEngine(load_decoder(checkpoint, device, settings.cache_mib << 20), settings)
 
 
-def load_decoder(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> Decoder:
+def load_decoder(
+    checkpoint: Checkpoint, device: torch.device | str = "cpu", memory_bytes: int = 1 << 30
+) -> Decoder:
     """Load flow and vocoder of a checkpoint of version 1 or 2.
+
+    `memory_bytes` bounds what all streams of version 2 remember; version 1 remembers nothing.
 
     Raises:
         CheckpointError: weights that do not fit the YAML.
@@ -61,7 +65,9 @@ def load_decoder(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> 
     _serve(hift.prepare_for_serving(), device)
     windows = WindowedVocoder(hift, HOLD_FRAMES[checkpoint.generation])
     streamer = (
-        RegulatedStreamer(flow) if isinstance(flow, RegulatedFlow) else ConformerStreamer(flow)
+        RegulatedStreamer(flow)
+        if isinstance(flow, RegulatedFlow)
+        else ConformerStreamer(flow, memory_bytes)
     )
     return Decoder(streamer, WindowSpeechVocoder(windows), flow.config.vocab_size)
 

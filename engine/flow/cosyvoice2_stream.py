@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from antiphon.engine.flow.budget import Charge, MemoryBudget
 from antiphon.engine.flow.conformer import KeyValues, run_layers
 from antiphon.engine.flow.cosyvoice2 import UP_RATE, ConformerFlow
 from antiphon.engine.flow.flow_matching import SolverPlan, fixed_noise, noise_slice
@@ -51,6 +52,7 @@ class ConformerState:
     encoder: EncoderMemory | None = None
     estimator: tuple[Memory, ...] = ()
     """For each call of the plan; empty before the first block is final."""
+    charge: Charge | None = None
 
     @property
     def total_tokens(self) -> int:
@@ -84,8 +86,10 @@ class BlockSolution(UNetSolution):
 class ConformerStreamer:
     """Weights and fixed noise; makes states and moves them forward."""
 
-    def __init__(self, flow: ConformerFlow) -> None:
+    def __init__(self, flow: ConformerFlow, memory_bytes: int = 1 << 30) -> None:
+        """Serve a flow; all streams together may hold `memory_bytes` of finished blocks."""
         self.flow = flow
+        self._budget = MemoryBudget(memory_bytes)
         self.chunk = flow.config.encoder.static_chunk_size
         self.ratio = flow.config.token_mel_ratio
         self.look_ahead = flow.config.pre_lookahead_len
@@ -94,8 +98,8 @@ class ConformerStreamer:
 
     @property
     def cache_bytes(self) -> int:
-        """Streams share no memory but with their voice."""
-        return 0
+        """Bytes that all streams and voices hold."""
+        return self._budget.used_bytes
 
     def voice(self, tokens: Tensor, mel: Tensor, embedding: Tensor) -> FlowVoice:
         """Bring a voice's arrays (see `AcousticPrompt`) to where the weights are."""
@@ -122,11 +126,16 @@ class ConformerStreamer:
 
     @torch.inference_mode()
     def next_solution(self, state: ConformerState, *, final: bool) -> BlockSolution | None:
-        """Set up the next block, or None when all available tokens are final."""
+        """Set up the next block, or None when all available tokens are final.
+
+        Raises:
+            Overloaded: the memory of all streams is used up.
+        """
         start = state.final_tokens
         stop = min(start + self.chunk, self.available(state, final=final))
         if stop <= start:
             return None
+        self._budget.require_room()
         mu, memory = self._plan(state, start, stop)
         cond = torch.zeros_like(mu)
         first, last = start * self.ratio, stop * self.ratio
@@ -174,6 +183,7 @@ class ConformerStreamer:
                 memory.keep(kept, left_context * self.chunk * self.ratio)
         history = self.flow.encoder.pre_lookahead_layer.left_context
         keep_from = max(0, solution.stop - history)
+        held = solution.encoder_after.nbytes + sum(memory.nbytes for memory in solution.after)
         return replace(
             state,
             tokens=state.tokens[keep_from - state.first_token :],
@@ -181,6 +191,7 @@ class ConformerStreamer:
             final_tokens=solution.stop,
             encoder=solution.encoder_after,
             estimator=tuple(solution.after),
+            charge=self._budget.charge(held),
         )
 
     def speech(self, state: ConformerState, solution: BlockSolution) -> tuple[int, Tensor]:

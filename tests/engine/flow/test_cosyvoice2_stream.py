@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
 from functools import cache
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from antiphon.engine.errors import Overloaded
 from antiphon.engine.flow.cosyvoice2_stream import ConformerState, ConformerStreamer
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
 from tests import golden
@@ -113,3 +117,33 @@ def test_a_copied_state_is_a_stream_of_its_own() -> None:
 
 def test_a_voice_without_prompt_streams_too() -> None:
     assert stream([30], QUICK, prompt_tokens=0)[-1].shape == (260, 80)
+
+
+def test_memory_is_bounded_and_given_back() -> None:
+    streamer = ConformerStreamer(tiny(), memory_bytes=1)
+    state = start(streamer, QUICK, prompt_tokens=0)
+    ids = tokens()[0].tolist()
+    state, _ = hop(streamer, state, ids[:28], torch.zeros(0, 80), final=False)
+    assert streamer.cache_bytes == state.nbytes > 0
+    with pytest.raises(Overloaded) as caught:
+        hop(streamer, state, ids[28:56], torch.zeros(50, 80), final=False)
+    assert caught.value.retry_after_s > 0
+    del state, caught
+    gc.collect()
+    assert streamer.cache_bytes == 0
+
+
+def test_speech_goes_on_past_300_seconds() -> None:
+    # Upstream's noise buffer ends there, and with it the call.
+    streamer = ConformerStreamer(tiny())
+    state = start(streamer, QUICK, prompt_tokens=0)
+    state, _ = hop(streamer, state, tokens()[0, :28].tolist(), torch.zeros(0, 80), final=False)
+    waiting = tuple(tokens()[0, 23:53].tolist())
+    far = replace(state, tokens=waiting, first_token=7498, final_tokens=7500)
+    solution = streamer.next_solution(far, final=False)
+    assert solution is not None
+    assert solution.frames == 50
+    while not solution.done:
+        streamer.solve_step([solution])
+    assert torch.isfinite(solution.x).all()
+    assert streamer.speech(far, solution)[0] == 15_000

@@ -187,6 +187,27 @@ async def test_cancel_frees_the_place_and_too_many_are_refused() -> None:
         await anext(backend.generate(request))
 
 
+async def test_a_fault_in_the_model_ends_its_request_and_not_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Upstream's thread dies and its caller waits for ever.
+    backend = TorchTextSpeechLM(tiny())
+    request = SpeechLMRequest(LMPrompt(), case("plain").text, GREEDY)
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr(TextSpeechLM, "step", lambda *_: torch.full((1, 4097), torch.nan))
+            with pytest.raises(SynthesisFailed, match="finite"):
+                _ = [token async for token in backend.generate(request)]
+            broken.setattr(TextSpeechLM, "step", lambda *_: 1 / 0)
+            with pytest.raises(SynthesisFailed, match="ZeroDivisionError"):
+                _ = [token async for token in backend.generate(request)]
+        tokens = [token async for token in backend.generate(request)]
+        assert tokens == golden.array(1, "lm", "plain.tokens").tolist()
+        assert backend.load_now == 0
+    finally:
+        await backend.close()
+
+
 @pytest.mark.parametrize(
     ("prompt", "text", "field"),
     [
