@@ -1,6 +1,6 @@
 """A hundred sentences for the voice gate, written for it; the training grammar makes none of them.
 
-Ordered by length, from one word to about thirty, so that a short form (every n-th) still covers
+Roughly in the order of length, from one word to about thirty, so that a short form (every n-th) still covers
 all lengths.
 """
 

@@ -1,0 +1,187 @@
+"""Whether pronunciation overrides are heard: fifty hard words, and two ways to say one word.
+
+Each word is pushed as ARPABET in brackets inside a carrier sentence. The checkpoint's own speech
+tokenizer, which is a phone recogniser, listens to the result; the best matching stretch of what it
+hears is compared with the phones that were asked for.
+
+    python -m bench.pronunciation --model runs/nano/nano
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from antiphon.engine.checkpoint import open_checkpoint
+from antiphon.engine.cosyvoice import CosyVoiceEngine
+from antiphon.engine.interface import SpeechAudio, SpeechRequest
+from antiphon.engine.voice.features import WHISPER_RATE
+from antiphon.engine.voice.reference import SpeechTokenizer
+from antiphon.engine.voice.resample import resample
+from antiphon.engine.watermark.none import NoWatermark
+from antiphon.training.data.phones import PHONES, base
+from bench.report import Row, publish, switches
+
+RATE_HZ = 24_000
+TOMATOES = ("T AH0 M EY1 T OW2", "T AH0 M AA1 T OW2")
+CARRIERS = (
+    "She bought one {} today.",
+    "This {} is very good.",
+    "Do you want a {} with it?",
+    "He cut the {} in half.",
+    "I said {} again.",
+    "Put the {} on the table.",
+    "Every {} was sold.",
+    "My brother dropped a {}.",
+    "The red {} is mine.",
+    "Nobody likes {} soup.",
+)
+HARD_WORDS = tuple(
+    line.split(" ", 1)
+    for line in """
+    nguyen W IH1 N
+    siobhan SH AH0 V AO1 N
+    quinoa K IY1 N W AA2
+    worcester W UH1 S T ER0
+    acetaminophen AH0 S IY2 T AH0 M IH1 N AH0 F AH0 N
+    ibuprofen AY2 B Y UW0 P R OW1 F AH0 N
+    gnocchi N OW1 K IY0
+    hermes EH0 R M EH1 Z
+    porsche P AO1 R SH AH0
+    hyundai HH AH1 N D EY0
+    nike N AY1 K IY0
+    ikea AY0 K IY1 AH0
+    xiaomi SH AW1 M IY0
+    huawei W AA1 W EY2
+    adobe AH0 D OW1 B IY0
+    asus EY1 S UW0 S
+    joaquin W AA0 K IY1 N
+    saoirse S ER1 SH AH0
+    caoimhe K IY1 V AH0
+    niamh N IY1 V
+    xavier Z EY1 V Y ER0
+    leicester L EH1 S T ER0
+    arkansas AA1 R K AH0 N S AO2
+    tucson T UW1 S AA0 N
+    edinburgh EH1 D AH0 N B ER0 AH0
+    versailles V ER0 S AY1
+    ciabatta CH AH0 B AA1 T AH0
+    bruschetta B R UW0 S K EH1 T AH0
+    croissant K W AA0 S AA1 N
+    chipotle CH IH0 P OW1 T L EY2
+    worsted W UH1 S T IH0 D
+    colonel K ER1 N AH0 L
+    yacht Y AA1 T
+    choir K W AY1 ER0
+    subpoena S AH0 P IY1 N AH0
+    hyperbole HH AY0 P ER1 B AH0 L IY2
+    epitome IH0 P IH1 T AH0 M IY2
+    anemone AH0 N EH1 M AH0 N IY2
+    metformin M EH0 T F AO1 R M IH0 N
+    warfarin W AO1 R F ER0 IH0 N
+    ketamine K EH1 T AH0 M IY2 N
+    amoxicillin AH0 M AA2 K S AH0 S IH1 L AH0 N
+    psoriasis S ER0 AY1 AH0 S AH0 S
+    pneumonia N UH0 M OW1 N Y AH0
+    asthma AE1 Z M AH0
+    diarrhea D AY2 ER0 IY1 AH0
+    eczema EH1 K S AH0 M AH0
+    tsunami S UW0 N AA1 M IY0
+    pterodactyl T EH2 R AH0 D AE1 K T AH0 L
+    ptarmigan T AA1 R M AH0 G AH0 N
+    """.splitlines()
+    if (line := line.strip())
+)
+
+
+def closest(wanted: Sequence[str], heard: Sequence[str]) -> int:
+    """Edits between `wanted` and the stretch of `heard` that is nearest to it."""
+    row = [0] * (len(heard) + 1)
+    for i, phone in enumerate(wanted, 1):
+        diagonal, row[0] = row[0], i
+        for j, other in enumerate(heard, 1):
+            diagonal, row[j] = (
+                row[j],
+                min(row[j] + 1, row[j - 1] + 1, diagonal + (phone != other)),
+            )
+    return min(row)
+
+
+def plain(phones: str) -> list[str]:
+    """Phones without stress."""
+    return [base(phone) for phone in phones.split()]
+
+
+class Listener:
+    """Speaks a text and hears its phones."""
+
+    def __init__(self, model: Path) -> None:
+        self.engine = CosyVoiceEngine.load(model, NoWatermark())
+        self.tokenizer = SpeechTokenizer(open_checkpoint(model).file("speech_tokenizer_v3.onnx"))
+
+    async def phones(self, text: str, voice: str, seed: int) -> list[str]:
+        """What the recogniser hears of a text in a voice."""
+        session = await self.engine.open_session(SpeechRequest(voice=voice, seed=seed))
+        await session.push_text(text)
+        await session.end_text()
+        pieces = [
+            event.audio.samples
+            async for event in session.events()
+            if isinstance(event, SpeechAudio)
+        ]
+        samples: NDArray[np.float32] = np.concatenate(pieces)
+        codes = self.tokenizer.tokens(resample(samples, RATE_HZ, WHISPER_RATE))
+        return [PHONES[c % 40] for c in codes if c >= 120 and PHONES[c % 40] != "SIL"]
+
+
+def bracketed(phones: str) -> str:
+    """`T AH0` as `[T][AH0]`."""
+    return "".join(f"[{phone}]" for phone in phones.split())
+
+
+async def measure(model: Path, words: int, carriers: int) -> list[Row]:
+    """Hard words within one phone error, and carriers in which both tomatoes are told apart."""
+    listener = Listener(model)
+    voices = [voice.name for voice in listener.engine.voices()]
+    right = errors = total = 0
+    for number, (_, phones) in enumerate(HARD_WORDS[:words]):
+        text = f"Please say {bracketed(phones)} once more."
+        heard = await listener.phones(text, voices[number % len(voices)], number)
+        wrong = closest(plain(phones), heard)
+        errors, total = errors + wrong, total + len(plain(phones))
+        right += wrong == 0
+    apart = 0
+    for number, carrier in enumerate(CARRIERS[:carriers]):
+        told = []
+        for phones in TOMATOES:
+            text = carrier.format(bracketed(phones))
+            heard = await listener.phones(text, voices[number % len(voices)], number)
+            nearest = [closest(plain(option), heard) for option in TOMATOES]
+            told.append(nearest[TOMATOES.index(phones)] < max(nearest))
+        apart += all(told)
+    await listener.engine.close()
+    return [
+        {"check": "hard words, all phones heard", "right": right, "of": words},
+        {"check": "phone errors in hard words", "right": total - errors, "of": total},
+        {"check": "both tomatoes told apart", "right": apart, "of": carriers},
+    ]
+
+
+def main() -> None:
+    """Entry point."""
+    parser = switches(__doc__ or "")
+    parser.add_argument("--model", type=Path, required=True, help="checkpoint directory")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    words, carriers = (6, 2) if arguments.quick else (len(HARD_WORDS), len(CARRIERS))
+    rows = asyncio.run(measure(arguments.model, words, carriers))
+    publish(arguments, f"Pronunciation: {arguments.model.name}", rows)
+
+
+if __name__ == "__main__":
+    main()
