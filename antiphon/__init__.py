@@ -11,6 +11,22 @@ with Engine() as engine:                      # keeps what is loaded between tur
         ...                                   # any iterable of text pieces
 """
 
-from antiphon.api import Engine, synthesize
+from typing import TYPE_CHECKING, Any
+
+from antiphon.offline import keep_offline
+
+if TYPE_CHECKING:
+    from antiphon.api import Engine, synthesize
 
 __all__ = ["Engine", "synthesize"]
+
+keep_offline()
+
+
+def __getattr__(name: str) -> Any:
+    # The command line imports this package too, and must answer `--help` at once.
+    if name in __all__:
+        from antiphon import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

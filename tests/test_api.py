@@ -36,7 +36,7 @@ def test_text_may_come_from_an_iterator_while_it_is_spoken(engine: Engine) -> No
     written: list[str] = []
 
     def pieces() -> Iterator[str]:
-        for word in "Good morning, this is the first clause, and here is another one.".split(" "):
+        for word in ["Good", "morning,", "this", "is", "the", "first", "clause,", "and", "here", "is", "another", "one."]:
             written.append(word)
             yield word + " "
             time.sleep(0.02)
