@@ -42,7 +42,7 @@ CARRIERS = (
     "Nobody likes {} soup.",
 )
 HARD_WORDS = tuple(
-    line.split(" ", 1)
+    line.strip().split(" ", 1)
     for line in """
     nguyen W IH1 N
     siobhan SH AH0 V AO1 N
@@ -95,7 +95,7 @@ HARD_WORDS = tuple(
     pterodactyl T EH2 R AH0 D AE1 K T AH0 L
     ptarmigan T AA1 R M AH0 G AH0 N
     """.splitlines()
-    if (line := line.strip())
+    if line.strip()
 )
 
 
