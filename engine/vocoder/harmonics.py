@@ -30,7 +30,8 @@ class Phase:
     @classmethod
     def initial(cls, offsets: Tensor) -> Phase:
         """Stand at the beginning, with a start phase for each harmonic, (batch, harmonics)."""
-        return cls(torch.zeros(offsets.shape[0], dtype=torch.float64), offsets.double(), True)
+        cycles = torch.zeros(offsets.shape[0], dtype=torch.float64, device=offsets.device)
+        return cls(cycles, offsets.double(), True)
 
 
 class HarmonicSource(nn.Module):
