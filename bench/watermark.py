@@ -12,6 +12,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +23,7 @@ import torch
 from antiphon.engine.watermark.interface import Watermark
 from antiphon.engine.watermark.load import load_watermark
 from antiphon.engine.watermark.marked import FloatSamples
+from bench.audioseal_weights import write_random
 from bench.degrade import CODECS, OTHERS, Degradation
 from bench.report import Row, print_table, publish, switches
 from bench.speech import RATE_HZ, pieces
@@ -114,6 +118,13 @@ def stage_row(
     }
 
 
+def audioseal_stage(samples: Sequence[FloatSamples]) -> list[dict[str, float | int]]:
+    """Measure what AudioSeal costs, on random weights: the official ones are in no package."""
+    with TemporaryDirectory() as folder:
+        watermark = load_watermark("audioseal", weights=write_random(Path(folder)))
+        return [stage_row(watermark, samples, hop_ms) for hop_ms in HOPS_MS]
+
+
 def detection_cost(watermark: Watermark, samples: Sequence[FloatSamples]) -> float:
     """Return CPU seconds a second of audio to detect."""
     started = time.process_time()
@@ -149,16 +160,20 @@ def main() -> None:
     some = [piece for piece, _ in pairs[:12]]
     stage = [stage_row(watermark, some, hop_ms) for hop_ms in HOPS_MS]
     all_ways: dict[str, Degradation] = {"nothing": lambda samples, _: samples, **CODECS, **OTHERS}
+    audioseal = audioseal_stage(some[:2]) if find_spec("audioseal") else []
     rows = [detection_row(watermark, name, way, pairs) for name, way in all_ways.items()]
     clean = sum(int(row["pieces"] or 0) for row in rows)
     false = sum(int(row["false positives"] or 0) for row in rows)
     details = {
         "stage": stage,
+        "audioseal_stage_random_weights": audioseal,
         "detection_cost_s_per_s": detection_cost(watermark, some),
         "unmarked_pieces": clean,
         "false_positives": false,
     }
     print_table("Perth stage, one core", stage)
+    if audioseal:
+        print_table("AudioSeal stage, one core, random weights", audioseal)
     publish(arguments, "Perth watermark found", rows, details=details, draw=drawing(rows))
     print(f"false positives: {false} of {clean} unmarked pieces ({100 * false / clean:.3f} %)")
     print(f"detection costs {details['detection_cost_s_per_s']:.3f} s per s of audio")

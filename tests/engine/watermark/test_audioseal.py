@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,41 +11,17 @@ import torch
 from antiphon.engine.errors import WatermarkUnavailable
 from antiphon.engine.watermark.audioseal import AudioSealWatermark, _mark_of
 from antiphon.engine.watermark.marked import FloatSamples
+from bench.audioseal_weights import write_random
 from tests.engine.watermark.speech import RATE_HZ, marked, speech
 
-os.environ["NO_TORCH_COMPILE"] = "1"
-audioseal = pytest.importorskip("audioseal", reason="the optional package audioseal is missing")
+pytest.importorskip("audioseal", reason="the optional package audioseal is missing")
 
 SHORT = RATE_HZ // 2
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from audioseal import builder, loader
-    from omegaconf import OmegaConf
-
-    folder = tmp_path_factory.mktemp("audioseal")
-    torch.manual_seed(0)
-    for card, kind, create, name in (
-        (
-            "audioseal_wm_streaming",
-            builder.AudioSealWMConfig,
-            builder.create_generator,
-            "generator",
-        ),
-        (
-            "audioseal_detector_streaming",
-            builder.AudioSealDetectorConfig,
-            builder.create_detector,
-            "detector",
-        ),
-    ):
-        card_data = OmegaConf.to_container(loader.load_local_model_config(card))
-        model = create(loader.AudioSeal.parse_config(card_data, config_type=kind))
-        # The official files have the convolutions' names without `inner_conv`.
-        state = {k.replace(".inner_conv.", "."): v for k, v in model.state_dict().items()}
-        torch.save({"model": state}, folder / f"{name}_streaming.pth")
-    return folder / "generator_streaming.pth"
+    return write_random(tmp_path_factory.mktemp("audioseal"))
 
 
 @pytest.fixture(scope="module")
