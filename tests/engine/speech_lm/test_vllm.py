@@ -138,8 +138,9 @@ async def test_both_backends_speak_the_same(lm: VLLMSpeechLM) -> None:
 @VERSION_3
 async def test_a_warm_prompt_is_cached_and_tenants_do_not_share(lm: VLLMSpeechLM) -> None:
     prompt = cases(3)["zero_shot"].prompt
-    # Twice the transcript, so that its own text fills blocks.
-    long_prompt = LMPrompt(prompt.text_ids * 3, prompt.speech_ids)
+    # The transcript thrice, so that its own text fills as many blocks as the speech.
+    instruction, transcript = lm.builder.split(prompt.text_ids)
+    long_prompt = LMPrompt((*instruction, *transcript * 3), prompt.speech_ids)
     ids = tuple(checkpoint(3).tokenizer.encode(LONG))
     shareable = len(shareable_prefix(lm.builder, long_prompt))
     assert shareable >= 96
