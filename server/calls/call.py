@@ -10,39 +10,34 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import structlog
 
 from antiphon.engine.errors import AntiphonError
-from antiphon.engine.interface import FinishReason
 from antiphon.server.audio import AudioFormat, OpusTuning
 from antiphon.server.calls.caller import CallerAudio
-from antiphon.server.calls.playout import FRAME_S, FrameFormat, MediaClock, Playout
+from antiphon.server.calls.outlet import CallOutlet
+from antiphon.server.calls.playout import FRAME_S, MediaClock, Playout
+from antiphon.server.calls.spec import CallKind, CallSpec, Listener
 from antiphon.server.calls.vad import VoiceEvent, VoiceLevel, VoiceStarted, VoiceStopped
 from antiphon.server.config import Limits
 from antiphon.server.conversation import Conversation
 from antiphon.server.engines import Wanted
-from antiphon.server.errors import SlowReader
 from antiphon.server.house import House
 from antiphon.server.protocols.native import command, wanted
 from antiphon.server.protocols.native_frames import NativeFrames
 from antiphon.server.protocols.native_messages import SessionConfig
 from antiphon.server.settings import Split, TurnSettings
 from antiphon.server.turn_events import (
-    Audio,
     Cancel,
     Close,
     CloseConnection,
     Configure,
-    Done,
     Effect,
     EndText,
-    Feed,
     Input,
-    Opened,
     PushText,
     Ready,
     Refused,
@@ -52,44 +47,6 @@ _POSITION_EVERY_S = 0.2
 """Between two reports of the play position."""
 
 _log = structlog.get_logger("antiphon.call")
-
-
-class CallKind(StrEnum):
-    """What brings the sound to the listener."""
-
-    BROWSER = "browser"
-    PHONE = "phone"
-
-
-@dataclass(frozen=True, slots=True)
-class CallSpec:
-    """What a transport says about a call that begins."""
-
-    kind: CallKind
-    peer: str
-    """Kind of peer: `webrtc`, `pipecat`, `twilio`, `audiosocket`, …"""
-    audio: AudioFormat
-    sample_rate: int
-    frames: FrameFormat
-    wanted: Wanted = field(default_factory=Wanted)
-    """Voice and model asked for at the start."""
-    owner: str = ""
-    """Digest of the key that opened it."""
-    alias: str = ""
-    """Name by which the peer knows the call; it finds the call like its id does."""
-    details: dict[str, str] | None = None
-    """What the peer says about itself (a call id of the provider's), for `/v1/calls`."""
-
-
-class Listener(Protocol):
-    """Someone who follows a call. Nothing here may wait. Who comes later hears first how the
-    call is spoken (`Ready`)."""
-
-    def on_effect(self, effect: Effect, messages: Sequence[str]) -> None:
-        """Something the turn machine did has reached the listener; `messages` is its JSON."""
-
-    def on_event(self, event: dict[str, Any]) -> None:
-        """Something happened on the call: a key was pressed, the caller spoke, it ended."""
 
 
 class Call:
@@ -118,7 +75,7 @@ class Call:
             engines=house.engines,
             resources=house.resources,
             limits=limits,
-            outlet=_CallOutlet(self),
+            outlet=CallOutlet(self),
         )
 
     # From agents, data channels and greetings
@@ -198,7 +155,7 @@ class Call:
     def report(self, effects: Sequence[Effect]) -> None:
         """Tell the listeners what has reached the ear."""
         for effect in effects:
-            self._tell(effect)
+            self.tell(effect)
 
     def played(self, turn: int, seconds: float) -> None:
         """Tell the listeners now and then how far a turn was heard."""
@@ -276,7 +233,11 @@ class Call:
             task.cancel()
         await self.conversation.close()
 
-    def _tell(self, effect: Effect) -> None:
+    def tell(self, effect: Effect) -> None:
+        """Tell the listeners of an effect that has reached the ear."""
+        if isinstance(effect, CloseConnection):
+            self.hang_up(effect.reason)
+            return
         messages = [
             message
             for message in self._frames.write(effect, contexts=1)
@@ -302,41 +263,3 @@ class Call:
         task = asyncio.get_running_loop().create_task(self.submit(event))
         self._texts.add(task)
         task.add_done_callback(self._texts.discard)
-
-
-class _CallOutlet:
-    """Where the conversation writes: the playout of the call (`Outlet`)."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    async def room(self, turn: int) -> None:
-        """Wait until little enough speech waits to be heard. The call's own clock empties it."""
-        await self._call.playout.room()
-
-    async def writable(self) -> None:
-        """The playout always takes more; `room` bounds it."""
-
-    async def write(self, effect: Effect) -> None:
-        """Put an effect where it belongs in time."""
-        call = self._call
-        match effect:
-            case Audio():
-                call.playout.put(effect)
-            case Done(report) if report.finish_reason == FinishReason.CANCELLED:
-                call.drop_speech()
-                call._tell(effect)
-            case Ready() | Refused(turn=None):
-                call._tell(effect)
-            case CloseConnection(reason=reason):
-                call.hang_up(reason)
-            case _:
-                call.playout.put(effect)
-
-    def note(self, effect: Opened | Feed) -> None:
-        """Keep a turn's text for its messages."""
-        self._call._tell(effect)
-
-    def stalled(self, error: SlowReader) -> None:
-        """Never: this outlet does not wait for readers."""
-        self._call.hang_up(error.code)

@@ -15,7 +15,8 @@ from starlette.datastructures import Headers
 from antiphon.engine.errors import Overloaded
 from antiphon.server.admission import Admission
 from antiphon.server.auth import offered_keys
-from antiphon.server.calls.call import Call, CallSpec
+from antiphon.server.calls.call import Call
+from antiphon.server.calls.spec import CallSpec
 from antiphon.server.config import Config, Limits
 from antiphon.server.errors import UnknownCall
 from antiphon.server.house import House

@@ -62,6 +62,7 @@ def _stop_at_end_of_input() -> None:
 
 def _tell(url: str, config: Config) -> None:
     err.print(f"Serving {config.model} at [bold]{url}[/bold], voice {config.voice}. Talk to it:\n")
+    err.print(f"  {url}/ is a page to hear it in", markup=False)
     err.print(f'  antiphon say "Hello there." --url {url}', markup=False)
     err.print(
         f"  curl {url}/v1/audio/speech -H 'Content-Type: application/json' -o hello.wav \\\n"

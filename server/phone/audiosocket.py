@@ -19,9 +19,10 @@ import structlog
 
 from antiphon.engine.errors import AntiphonError, InvalidConfiguration
 from antiphon.server.audio import AudioFormat
-from antiphon.server.calls.call import Call, CallKind, CallSpec
+from antiphon.server.calls.call import Call
 from antiphon.server.calls.playout import PREROLL, MediaClock
 from antiphon.server.calls.registry import Calls
+from antiphon.server.calls.spec import CallKind, CallSpec
 from antiphon.server.errors import DeadlineExceeded, MalformedMessage, SlowReader, WrongOrder
 from antiphon.server.phone.audio import phone_frames, to_samples
 

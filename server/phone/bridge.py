@@ -14,9 +14,10 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from antiphon.engine.errors import AntiphonError
-from antiphon.server.calls.call import Call, CallKind, CallSpec
+from antiphon.server.calls.call import Call
 from antiphon.server.calls.playout import Frame
 from antiphon.server.calls.registry import Calls
+from antiphon.server.calls.spec import CallKind, CallSpec
 from antiphon.server.engines import Wanted
 from antiphon.server.errors import DeadlineExceeded, MalformedMessage, WrongOrder, outcome
 from antiphon.server.phone.asterisk import AsteriskDialect

@@ -25,10 +25,11 @@ from aiortc.sdp import candidate_from_sdp
 from antiphon.engine.errors import AntiphonError, InvalidRequest
 from antiphon.engine.watermark.marked import FloatSamples
 from antiphon.server.audio import AudioFormat
-from antiphon.server.calls.call import Call, CallKind, CallSpec
+from antiphon.server.calls.call import Call
 from antiphon.server.calls.config import CallsSection
 from antiphon.server.calls.leg import Leg
 from antiphon.server.calls.registry import Calls
+from antiphon.server.calls.spec import CallKind, CallSpec
 from antiphon.server.engines import Wanted
 from antiphon.server.rtc.channel import Channel
 from antiphon.server.rtc.loss import LossTracker

@@ -179,8 +179,8 @@ async def test_offers_that_never_connect_are_refused_past_the_limit_and_cleaned_
     await pc.setLocalDescription(await pc.createOffer())
     sdp = pc.localDescription.sdp
     await pc.close()
-    async with serving({"calls.connect_s": 1.0, "calls.max_calls": 5}) as server:
-        answers = [await offer_to(server, sdp) for _ in range(12)]
+    async with serving({"calls.connect_s": 3.0, "calls.max_calls": 5}) as server:
+        answers = await asyncio.gather(*(offer_to(server, sdp) for _ in range(12)))
         codes = [answer.status_code for answer in answers]
         assert codes.count(201) == 5
         refused = [answer for answer in answers if answer.status_code == 429]
