@@ -91,10 +91,13 @@ def everything(run: Folder = Path("runs/nano"), budget: Budget = None) -> None:
 
 @app.command()
 def export(
-    run: Folder = Path("runs/nano"), to: Path = Path("runs/nano/nano"), student: bool = False
+    run: Folder = Path("runs/nano"),
+    to: Path = Path("runs/nano/nano"),
+    student: bool = False,
+    figures: Annotated[Path | None, typer.Option(help="JSON of bench.voice, for the card.")] = None,
 ) -> None:
     """Write the checkpoint directory from the best weights so far."""
-    Run(run, Recipe()).export(to, student=student)
+    Run(run, Recipe()).export(to, student=student, figures=figures)
 
 
 def main() -> None:

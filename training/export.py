@@ -20,6 +20,7 @@ from antiphon.engine.checkpoint.config import FlowConfig
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.vocoder.layers import fold_weight_norm
 from antiphon.training import sizes
+from antiphon.training.card import card
 from antiphon.training.checkpoint_files import model_yaml, write_tokenizer_folder
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.features import Mels
@@ -75,8 +76,11 @@ def export(
     metadata: dict[str, str],
     *,
     student: bool = False,
+    figures: Path | None = None,
 ) -> None:
     """Write every file of the layout. A student's flow is marked as running without guidance.
+
+    `figures` is the gate's JSON, to be shown in the directory's README.
 
     Raises:
         ValueError: the directory came out larger than 35 MB.
@@ -106,6 +110,7 @@ def export(
     voices = {name: stored_voice(corpus, mels, embeddings, i) for name, i in chosen.items()}
     _save(voices, folder / "spk2info.pt")
     _write_prompts(folder / "prompts", corpus)
+    (folder / "README.md").write_text(card(metadata, figures), encoding="utf-8")
     (folder / "origin.json").write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if total > MAX_BYTES:

@@ -117,8 +117,8 @@ class Run:
         state = self.best("adversarial")
         return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
-    def export(self, folder: Path, *, student: bool = False) -> None:
-        """Write the checkpoint directory."""
+    def export(self, folder: Path, *, student: bool = False, figures: Path | None = None) -> None:
+        """Write the checkpoint directory; see `antiphon.training.export`."""
         trained = Trained(
             lm=self.best("lm"),
             flow=self.best("student" if student else "flow"),
@@ -128,7 +128,16 @@ class Run:
             xvector=self.best("xvector"),
         )
         metadata = origin(self.recipe, self.corpus)
-        export(folder, trained, self.corpus, self.mels, self.embeddings, metadata, student=student)
+        export(
+            folder,
+            trained,
+            self.corpus,
+            self.mels,
+            self.embeddings,
+            metadata,
+            student=student,
+            figures=figures,
+        )
 
 
 def _flow(run: Run) -> FlowStage:

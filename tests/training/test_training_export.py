@@ -17,6 +17,7 @@ from antiphon.engine.flow.flow_matching import plan_solver
 from antiphon.engine.speech_lm.qwen2 import Qwen2SpeechLM
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.training import sizes
+from antiphon.training.card import card
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.features import Mels
 from antiphon.training.data.speakers import HOUSE
@@ -162,3 +163,14 @@ def test_a_student_runs_without_guidance(
 ) -> None:
     export(tmp_path, exported[1], corpus, mels, embeddings, origin(Recipe(), corpus), student=True)
     assert open_checkpoint(tmp_path).flow_config.decoder.inference_cfg_rate == 0.0
+
+
+def test_the_card_shows_what_was_measured(tmp_path: Path) -> None:
+    figures = tmp_path / "voice.json"
+    rows = [{"link": "teacher", "WER %": 1.0, "RTF": None}]
+    figures.write_text(json.dumps({"title": "Voice gate: nano", "rows": rows}))
+    text = card({"git_commit": "abc"}, figures)
+    assert "| teacher | 1 | – |" in text
+    assert "`abc`" in text
+    assert all(name in text for name in HOUSE)
+    assert "Not measured yet" in card({}, None)

@@ -197,9 +197,16 @@ def _short(r: random.Random) -> str:
     )  # fmt: skip
 
 
+_JOINERS: Final = ("and then", "but", "because", "so", "while", "although", "before", "after")
+
+
 def _long(r: random.Random) -> str:
-    joiner = r.choice(("and then", "but", "because", "so", "while", "although", "before", "after"))
-    return f"{_story(r)[:-1]}, {joiner} {r.choice((_story, _motion))(r)}"
+    return f"{_story(r)[:-1]}, {r.choice(_JOINERS)} {r.choice((_story, _motion))(r)}"
+
+
+def _longest(r: random.Random) -> str:
+    """Up to about thirty words, so that long turns are in distribution."""
+    return f"{_long(r)[:-1]}, {r.choice(_JOINERS)} {r.choice((_story, _motion))(r)}"
 
 
 _KINDS: Final[tuple[tuple[Callable[[random.Random], str], float], ...]] = (
@@ -212,6 +219,7 @@ _KINDS: Final[tuple[tuple[Callable[[random.Random], str], float], ...]] = (
     (_command, 1.0),
     (_short, 0.8),
     (_long, 1.2),
+    (_longest, 0.4),
 )
 
 
