@@ -3,8 +3,7 @@
 One utterance is spoken in equal hops of one attention chunk: with the caches, for several limits of
 left context, and with everything computed again at each hop as upstream does (its schedule of
 growing hops, its vocoder over all mel so far). The price of a limit is the distance of its mel from
-that of unlimited context, and with --words the word error of a recogniser (bundled Whisper base).
-Processor seconds of one thread; other work on the machine disturbs them little.
+that of unlimited context. Times are processor seconds of one thread.
 
     python -m antiphon.bench.growth --model DIR --json growth.json --plot growth.png
 """

@@ -143,7 +143,7 @@ class CachedDiT:
             projected = projected.index_select(0, batch.rows)
         hidden = (batch.base + projected).to(self.dtype)
         hidden, tails = self._position(hidden, batch.tails)
-        space = self._workspaces.get(rows, frames, batch.table.shape[1], batch.keys, hidden)
+        space = self.workspace(batch)
         pages = batch.table.flatten()
         flat = hidden.view(-1, dim)
         for index, layer in enumerate(self._layers):
@@ -162,6 +162,12 @@ class CachedDiT:
         weight, bias = self._output
         velocity = torch.addmm(bias, _modulate(flat, scale, shift, rows), weight)
         return velocity.view(rows, frames, -1).float(), tails
+
+    def workspace(self, batch: StepBatch) -> Workspace:
+        """Return the buffers that a call of this shape uses."""
+        rows, frames = batch.base.shape[:2]
+        like = batch.base.new_empty(0, dtype=self.dtype)
+        return self._workspaces.get(rows, frames, batch.table.shape[1], batch.keys, like)
 
     def _position(self, hidden: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
         """Add both grouped convolutions over their tails and the new frames."""

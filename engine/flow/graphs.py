@@ -16,6 +16,7 @@ from torch import Tensor
 from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.cached_dit import CachedDiT, StepBatch, Vectors
 from antiphon.engine.flow.step import Buckets
+from antiphon.engine.flow.workspace import Workspace
 
 GPU_BUCKETS = Buckets(rows=2, frames=25, chunks=4)
 """Six shapes of rows up to 64, two of frames, a few of chunks."""
@@ -47,6 +48,8 @@ def record_on_cuda(call: Callable[[], Result]) -> Replay:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Captured:
     inputs: StepBatch
+    space: Workspace
+    """Held because the captured call writes into it."""
     replay: Replay
 
 
@@ -65,7 +68,8 @@ class CapturedVelocity:
         captured = self._captured.get(shape)
         if captured is None:
             own = _copied(batch)
-            captured = _Captured(own, self._record(lambda: self._dit.velocity(own, pool)))
+            replay = self._record(lambda: self._dit.velocity(own, pool))
+            captured = _Captured(own, self._dit.workspace(own), replay)
             self._captured[shape] = captured
         for target, source in zip(_tensors(captured.inputs), _tensors(batch), strict=True):
             target.copy_(source)
