@@ -56,7 +56,9 @@ class Tab:
 
     async def state(self) -> dict[str, Any]:
         """What the page says of the present or last turn."""
-        found: dict[str, Any] = await self.page.evaluate("({...window.antiphon, call: null, stats: null})")
+        found: dict[str, Any] = await self.page.evaluate(
+            "({...window.antiphon, call: null, stats: null})"
+        )
         return found
 
     async def speak(self, text: str) -> dict[str, Any]:

@@ -35,7 +35,10 @@ async def test_the_page_is_served_with_headers_that_keep_foreign_code_out() -> N
 
 
 @needs_chromium
-@pytest.mark.parametrize("form", ["pcm", "opus_raw", "ulaw"])
+@pytest.mark.parametrize(
+    "form",
+    ["pcm", *(pytest.param(form, marks=pytest.mark.slow) for form in ("opus_raw", "ulaw"))],
+)
 async def test_it_speaks_without_gaps_in_every_form(form: str) -> None:
     async with serving() as server, tab(server) as page:
         await page.page.select_option("#format", form)
@@ -56,6 +59,7 @@ async def test_it_speaks_without_gaps_in_every_form(form: str) -> None:
         assert page.errors == []
 
 
+@pytest.mark.slow
 @needs_chromium
 async def test_words_light_up_one_after_the_other() -> None:
     async with serving() as server, tab(server) as page:
@@ -91,6 +95,7 @@ async def test_escape_interrupts_at_once_and_the_next_turn_is_whole() -> None:
         assert page.errors == []
 
 
+@pytest.mark.slow
 @needs_chromium
 async def test_it_works_by_keyboard_alone() -> None:
     async with serving() as server, tab(server) as page:
@@ -161,7 +166,7 @@ async def test_a_file_is_checked_for_the_mark(tmp_path: Path) -> None:
 
 
 @needs_chromium
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 async def test_it_is_readable_on_a_phone(scheme: str) -> None:
     async with serving() as server, tab(server, width=360, height=740, color_scheme=scheme) as page:
         wide = await page.page.evaluate("document.documentElement.scrollWidth")

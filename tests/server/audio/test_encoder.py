@@ -164,6 +164,14 @@ def test_any_split_gives_the_same_bytes(
         assert pieces == whole
 
 
+@pytest.mark.parametrize(("hz", "rate"), [(6000, 8000), (7000, 12000), (9000, 16000)])
+def test_what_a_lower_rate_cannot_hold_is_filtered_out(hz: int, rate: int) -> None:
+    messages = encode_all(make_encoder(AudioFormat.PCM, rate), tone(hz, 0.5))
+    heard = from_pcm(b"".join(messages))[rate // 20 : -rate // 20]
+    # An alias would be as loud as the tone itself.
+    assert 20 * np.log10(np.sqrt(np.mean(heard**2)) / 0.35 + 1e-9) < -50
+
+
 @given(
     length=st.integers(0, 9000),
     rate=st.sampled_from(sorted(rates_of(AudioFormat.PCM))),
