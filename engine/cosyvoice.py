@@ -35,6 +35,9 @@ from antiphon.engine.interface import (
 )
 from antiphon.engine.prompts import PromptMaker, PromptVoice
 from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice, Stages
+from antiphon.engine.voice.consent import Consent
+from antiphon.engine.voice.enrol import Enrolment, EnrolmentSettings
+from antiphon.engine.voice.enroller import Enroller
 from antiphon.engine.voice.folder import VoiceFolder
 from antiphon.engine.voice.reference import EMBEDDING_SIZE, checkpoint_fingerprint
 from antiphon.engine.voice.voice import LMPrompt
@@ -55,6 +58,7 @@ class CosyVoiceEngine:
         name: str | None = None,
         settings: SessionSettings | None = None,
         voices: VoiceFolder | None = None,
+        enrolment: EnrolmentSettings | None = None,
     ) -> None:
         """Serve loaded stages; see `load`."""
         self._checkpoint = checkpoint
@@ -71,6 +75,7 @@ class CosyVoiceEngine:
             pronunciation=able.pronunciation,
             hop_tokens=(SMALLEST_HOP, LARGEST_HOP) if able.has_hops else None,
         )
+        self._enroller = Enroller(checkpoint, self._capabilities.model, enrolment)
         self._voices = EngineVoices(
             self._capabilities.model,
             self._prompts,
@@ -125,6 +130,28 @@ class CosyVoiceEngine:
     def check_voice(self, name: str) -> None:
         """See `Engine`."""
         self._voices.check(name)
+
+    async def enrol(
+        self,
+        audio: bytes,
+        *,
+        name: str,
+        consent: Consent,
+        transcript: str | None = None,
+        language: str = "",
+        clean_up: bool | None = None,
+    ) -> Enrolment:
+        """See `EnrollingEngine`."""
+        made = await self._enroller.enrol(
+            audio,
+            name=name,
+            consent=consent,
+            transcript=transcript,
+            language=language,
+            clean_up=clean_up,
+        )
+        self._voices.check_new(made.voice)
+        return made
 
     @property
     def busy(self) -> int:

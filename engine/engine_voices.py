@@ -12,6 +12,7 @@ from antiphon.engine.errors import InvalidRequest, UnknownVoice, UnsupportedFeat
 from antiphon.engine.interface import VoiceInfo
 from antiphon.engine.prompts import PromptMaker, PromptVoice
 from antiphon.engine.voice.folder import VoiceCard, VoiceFolder
+from antiphon.engine.voice.record import Voice
 
 KEPT = 64
 """Voices of the folder whose arrays (up to 0.8 MB) stay in memory after use."""
@@ -80,6 +81,18 @@ class EngineVoices:
                 self._loaded.popitem(last=False)
         self._loaded.move_to_end(name)
         return found[1], partial(self._folder.require_still, card)
+
+    def check_new(self, voice: Voice) -> None:
+        """Return if a voice of a recording could be used here.
+
+        Raises:
+            InvalidRequest: a name of the checkpoint's own, or a transcript that cannot be read.
+        """
+        if voice.name in self._built_in:
+            raise InvalidRequest(
+                f"The model {self._model} has a voice {voice.name} of its own.", field="name"
+            )
+        self._prompts.recorded(voice)
 
     def first(self) -> PromptVoice | None:
         """Return a voice of the checkpoint, to try it out."""

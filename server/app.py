@@ -14,6 +14,7 @@ from antiphon.server.http import HttpPart
 from antiphon.server.phone.routes import phone_routes
 from antiphon.server.protocols.native import NativeProtocol
 from antiphon.server.protocols.openai import OpenAISpeech
+from antiphon.server.voices.routes import voice_routes
 from antiphon.server.web import web_routes
 
 STREAM_PATH = "/v1/audio/speech/stream"
@@ -28,12 +29,12 @@ def create_app(house: House, calls: Calls) -> Starlette:
             Route("/readyz", http.readyz),
             Route("/metrics", http.guarded(http.metrics)),
             Route("/openapi.json", http.guarded(http.openapi)),
-            Route("/v1/voices", http.guarded(http.voices)),
             Route("/v1/audio/voices", http.guarded(http.voices)),
             Route("/v1/models", http.guarded(http.models)),
             Route("/v1/watermark/detect", http.guarded(http.detect), methods=["POST"]),
             Route("/v1/audio/speech", OpenAISpeech(house), methods=["POST"]),
             WebSocketRoute(STREAM_PATH, NativeProtocol(house)),
+            *voice_routes(house, http),
             *calls_routes(house, calls, http),
             *phone_routes(house, calls, http),
             *_browser_routes(house, calls, http),

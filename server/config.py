@@ -23,6 +23,7 @@ from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.hops import HopSettings
 from antiphon.server.calls.config import CallsSection
 from antiphon.server.config_merge import merged
+from antiphon.server.voices.config import VoicesSection
 
 
 class _Section(BaseModel):
@@ -165,6 +166,7 @@ class Config(_Section):
     watermark: WatermarkSection = WatermarkSection()
     log: LogSection = LogSection()
     calls: CallsSection = CallsSection()
+    voices: VoicesSection = VoicesSection()
 
     def resolved(self) -> dict[str, Any]:
         """Every value in JSON types, keys (secrets) replaced by asterisks."""

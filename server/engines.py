@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from antiphon.engine.errors import (
     InvalidConfiguration,
@@ -17,7 +18,12 @@ from antiphon.engine.watermark.interface import Watermark
 from antiphon.server.audio import check_rate, parse_format
 from antiphon.server.settings import Split, TurnSettings
 
+if TYPE_CHECKING:
+    from antiphon.engine.voice.folder import VoiceFolder
+
 MAX_NAME_CHARS = 128
+MOST_NAMED = 20
+"""Voices that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,14 @@ class EngineSet:
         voice: str | None,
         watermark: Watermark,
         first_hops: Mapping[str, int] | None = None,
+        folder: VoiceFolder | None = None,
     ) -> None:
         self._engines = dict(engines)
         self.model = model
         self.voice = voice
         self.watermark = watermark
+        self.folder = folder
+        """Voices of this deployment that were made of recordings."""
         self._first_hops = dict(first_hops or {})
 
     @property
@@ -65,14 +74,29 @@ class EngineSet:
         """The engine of a model that `resolve` named."""
         return self._engines[model]
 
+    def known_model(self, model: str) -> str:
+        """Return the name of a model that is loaded.
+
+        Raises:
+            UnsupportedFeature: it is not.
+        """
+        if model not in self._engines:
+            known = ", ".join(self.models)
+            raise UnsupportedFeature(
+                f"No model {model[:MAX_NAME_CHARS]!r} is loaded here; choose one of {known}.",
+                field="model",
+                limit=known,
+            )
+        return model
+
     def voices(self) -> list[tuple[str, VoiceInfo]]:
         """Every voice with its model, the default model's first."""
         return [(name, voice) for name in self.models for voice in self._engines[name].voices()]
 
     @property
-    def default_voice(self) -> tuple[str, str]:
-        """Model and voice of a request that names neither."""
-        return self.model, self._voice(Wanted(), self.model)
+    def default_voice(self) -> tuple[str, str | None]:
+        """Model and voice of a request that names neither; None where the model has no voice."""
+        return self.model, self._default_voice(self.model)
 
     def check_defaults(self) -> None:
         """Refuse a default voice that the default engine does not have.
@@ -142,15 +166,7 @@ class EngineSet:
 
     def _model(self, wanted: Wanted) -> str:
         if wanted.model is not None:
-            if wanted.model not in self._engines:
-                known = ", ".join(self.models)
-                raise UnsupportedFeature(
-                    f"No model {wanted.model[:MAX_NAME_CHARS]!r} is loaded here; choose one of "
-                    f"{known}.",
-                    field="model",
-                    limit=known,
-                )
-            return wanted.model
+            return self.known_model(wanted.model)
         if wanted.voice is not None:
             # A voice says which engine is meant where the request does not.
             for name, voice in self.voices():
@@ -159,18 +175,45 @@ class EngineSet:
         return self.model
 
     def _voice(self, wanted: Wanted, model: str) -> str:
-        known = [voice.name for voice in self._engines[model].voices()]
-        if wanted.voice is None:
-            return self.voice if self.voice in known else known[0]
-        if wanted.voice not in known:
-            listed = ", ".join(known)
+        """The voice of a request, which may be spoken with now."""
+        name = wanted.voice if wanted.voice is not None else self._default_voice(model)
+        if name is None:
             raise UnknownVoice(
-                f"The model {model} has no voice {wanted.voice[:MAX_NAME_CHARS]!r}; it has "
-                f"{listed}.",
+                f"The model {model} has no voice yet; make one of a recording.", field="voice"
+            )
+        try:
+            self._engines[model].check_voice(name)
+        except UnknownVoice:
+            self._check_made_for(name, model)
+            known = [voice.name for voice in self._engines[model].voices()]
+            listed = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
+            raise UnknownVoice(
+                f"The model {model} has no voice {name[:MAX_NAME_CHARS]!r}; it has "
+                f"{listed or 'none yet'}.",
                 field="voice",
                 limit=listed,
+            ) from None
+        return name
+
+    def _check_made_for(self, name: str, model: str) -> None:
+        """Say so where a voice is unknown to a model because it was made for another.
+
+        Raises:
+            UnsupportedFeature: it was.
+        """
+        cards = self.folder.cards() if self.folder is not None else []
+        made_for = next((card.model for card in cards if card.name == name), None)
+        if made_for is not None:
+            raise UnsupportedFeature(
+                f"The voice {name} was made for {made_for} and cannot be used with {model}.",
+                field="voice",
             )
-        return wanted.voice
+
+    def _default_voice(self, model: str) -> str | None:
+        known = [voice.name for voice in self._engines[model].voices()]
+        if self.voice in known:
+            return self.voice
+        return known[0] if known else None
 
 
 def _check_request(wanted: Wanted, able: Capabilities) -> None:

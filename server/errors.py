@@ -103,6 +103,7 @@ OUTCOMES: dict[str, Outcome] = {
     "unknown_call": Outcome(404, 1008),
     "unsupported": Outcome(400, 1008),
     "consent_required": Outcome(403, 1008),
+    "recording_refused": Outcome(422, 1008),
     "unauthorized": Outcome(401, 1008, ends_connection=True, openai_type="authentication_error"),
     "overloaded": Outcome(429, 1013, openai_type="rate_limit_error"),
     "not_ready": Outcome(503, 1013, openai_type="server_error"),

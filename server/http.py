@@ -88,7 +88,7 @@ class HttpPart:
         engines = self._house.engines
         default = engines.default_voice
         listed = [
-            {**_voice(voice), "model": model, "default": (model, voice.name) == default}
+            {**voice_fields(voice), "model": model, "default": (model, voice.name) == default}
             for model, voice in engines.voices()
         ]
         return json_response({"voices": listed})
@@ -159,7 +159,8 @@ def _detect(watermark: Watermark, body: bytes) -> tuple[Detection, float]:
     return watermark.detect(audio.samples, audio.rate), len(audio.samples) / audio.rate
 
 
-def _voice(voice: VoiceInfo) -> dict[str, Any]:
+def voice_fields(voice: VoiceInfo) -> dict[str, Any]:
+    """A voice as it is listed."""
     return {
         "name": voice.name,
         "language": voice.language,

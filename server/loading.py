@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from antiphon.engine.errors import CheckpointError, WatermarkUnavailable
+from antiphon.engine.errors import CheckpointError, InvalidConfiguration, WatermarkUnavailable
 from antiphon.engine.interface import Engine
 from antiphon.engine.watermark.interface import Watermark
 from antiphon.server.config import (
@@ -15,6 +16,10 @@ from antiphon.server.config import (
     WatermarkSection,
 )
 from antiphon.server.engines import EngineSet
+from antiphon.server.voices.config import VoicesSection
+
+if TYPE_CHECKING:
+    from antiphon.engine.voice.folder import VoiceFolder
 
 
 def load_watermark(section: WatermarkSection) -> Watermark:
@@ -40,7 +45,34 @@ def load_watermark(section: WatermarkSection) -> Watermark:
     return AudioSealWatermark(section.weights, payload=section.payload)
 
 
-def load_engine(section: EngineSection, watermark: Watermark, *, max_sessions: int) -> Engine:
+def load_voices(section: VoicesSection) -> VoiceFolder | None:
+    """Open the deployment's folder of voices, if it has one.
+
+    Raises:
+        InvalidConfiguration: the folder cannot be made or read.
+    """
+    if section.folder is None:
+        return None
+    from antiphon.engine.voice.folder import VoiceFolder
+    from antiphon.engine.voice.store import VoiceStore
+
+    try:
+        store = VoiceStore(section.folder, limit=section.max_voices)
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"The folder of voices {section.folder} cannot be used: {error.strerror}.",
+            field="voices.folder",
+        ) from error
+    return VoiceFolder(store, purpose=section.purpose)
+
+
+def load_engine(
+    section: EngineSection,
+    watermark: Watermark,
+    *,
+    max_sessions: int,
+    voices: VoiceFolder | None = None,
+) -> Engine:
     """Load one engine that speaks up to `max_sessions` turns at once.
 
     Raises:
@@ -52,11 +84,14 @@ def load_engine(section: EngineSection, watermark: Watermark, *, max_sessions: i
         return PresetEngine(
             watermark, name=section.name, text_queue_characters=section.text_queue_chars
         )
-    return _load_cosyvoice(section, watermark, max_sessions)
+    return _load_cosyvoice(section, watermark, max_sessions, voices)
 
 
 def _load_cosyvoice(
-    section: CosyVoiceEngineSection, watermark: Watermark, max_sessions: int
+    section: CosyVoiceEngineSection,
+    watermark: Watermark,
+    max_sessions: int,
+    voices: VoiceFolder | None,
 ) -> Engine:
     from antiphon.engine.acoustic.interface import AcousticSettings
     from antiphon.engine.cosyvoice import CosyVoiceEngine
@@ -78,7 +113,13 @@ def _load_cosyvoice(
         text_queue_characters=section.text_queue_chars,
     )
     return CosyVoiceEngine.load(
-        directory, watermark, name=section.name, settings=settings, max_sessions=max_sessions
+        directory,
+        watermark,
+        name=section.name,
+        settings=settings,
+        max_sessions=max_sessions,
+        device=section.device,
+        voices=voices,
     )
 
 
@@ -98,9 +139,10 @@ def load_engines(config: Config) -> EngineSet:
     """
     watermark = load_watermark(config.watermark)
     limit = config.server.limits.max_sessions
+    folder = load_voices(config.voices)
     engines = EngineSet(
         {
-            section.name: load_engine(section, watermark, max_sessions=limit)
+            section.name: load_engine(section, watermark, max_sessions=limit, voices=folder)
             for section in config.engines
         },
         model=config.model,
@@ -111,6 +153,7 @@ def load_engines(config: Config) -> EngineSet:
             for section in config.engines
             if isinstance(section, CosyVoiceEngineSection)
         },
+        folder=folder,
     )
     engines.check_defaults()
     return engines

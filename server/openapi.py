@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from antiphon.server.openapi_calls import CALL, call_paths
+from antiphon.server.voices.openapi import VOICE_SCHEMAS, voice_paths
 
 _ERROR: dict[str, Any] = {
     "type": "object",
@@ -79,7 +80,7 @@ def document() -> dict[str, Any]:
             "version": version("antiphon"),
             "description": "Text that is still being written becomes speech that is heard.",
         },
-        "paths": {**_paths(), **call_paths()},
+        "paths": {**_paths(), **voice_paths(), **call_paths()},
         "components": {
             "schemas": {
                 "Error": _ERROR,
@@ -87,6 +88,7 @@ def document() -> dict[str, Any]:
                 "Detection": _DETECTION,
                 "SpeechRequest": _SPEECH,
                 "Call": CALL,
+                **VOICE_SCHEMAS,
             },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -119,7 +121,6 @@ def _paths() -> dict[str, Any]:
         "/readyz": {"get": _get("The server takes new work", status, 503, open_to_all=True)},
         "/metrics": {"get": _operation("Prometheus metrics", {"text/plain": {"schema": {}}}, 401)},
         "/openapi.json": {"get": _get("This document", {"type": "object"}, 401)},
-        "/v1/voices": {"get": _get("Voices", voices, 401)},
         "/v1/audio/voices": {"get": _get("Voices, where OpenAI clients look", voices, 401)},
         "/v1/models": {"get": _get("Loaded models", models, 401)},
         "/v1/watermark/detect": {

@@ -8,6 +8,8 @@ from typing import Any
 
 from antiphon.engine.errors import ConsentRequired, InvalidRequest
 
+SPEECH_PURPOSE = "speech"
+"""The purpose that a session asks for unless the deployment names another."""
 ANY_PURPOSE = "any"
 MAX_TEXT = 200
 MAX_PURPOSES = 16

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from antiphon.engine.errors import ConsentRequired, InvalidRequest
-from antiphon.engine.voice.consent import Consent
-from antiphon.engine.voice.record import SPEECH_PURPOSE, Voice
+from antiphon.engine.voice.consent import SPEECH_PURPOSE, Consent
+from antiphon.engine.voice.record import Voice
 from antiphon.engine.voice.store import VoiceStore
 
 Clock = Callable[[], datetime]
@@ -89,7 +89,7 @@ class VoiceFolder:
         except InvalidRequest:
             self._drop(name)
             raise
-        if known is not None and known.content != card.content:
+        if known is not None and known != card:
             self._drop(name)
         self._cards[name] = card
         return card
@@ -138,6 +138,15 @@ class VoiceFolder:
             raise ConsentRequired(
                 f"The voice {card.name} was replaced while it spoke.", field="voice"
             )
+
+    def add(self, voice: Voice, *, replace: bool = False) -> None:
+        """Store a voice; whoever watches lets go of the one that it replaces.
+
+        Raises:
+            InvalidRequest: the name is taken and `replace` is not set, or the folder is full.
+        """
+        self.store.add(voice, replace=replace)
+        self.card(voice.name)
 
     def remove(self, name: str) -> None:
         """Delete a voice; whoever watches lets go of it before this returns.

@@ -115,6 +115,8 @@ class QualityReport:
 class RecordingRefused(InvalidRequest):
     """The recording cannot become a voice; `report` says why, figure by figure."""
 
+    code = "recording_refused"
+
     def __init__(self, report: QualityReport) -> None:
         super().__init__(" ".join(report.messages), field="audio")
         self.report = report

@@ -9,12 +9,10 @@ from datetime import UTC, datetime
 
 from antiphon.engine.checkpoint.voices import acoustic_prompt
 from antiphon.engine.errors import ConsentRequired, InvalidRequest, UnsupportedFeature
-from antiphon.engine.voice.consent import Consent
+from antiphon.engine.voice.consent import SPEECH_PURPOSE, Consent
 from antiphon.engine.voice.reference import ReferenceFeatures
 from antiphon.engine.voice.voice import AcousticPrompt, LMPrompt
 
-SPEECH_PURPOSE = "speech"
-"""The purpose that a session asks for unless the deployment names another."""
 MAX_TRANSCRIPT = 2_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 

@@ -31,7 +31,7 @@ class VoiceStore:
         Raises:
             InvalidRequest: the name is taken and `replace` is not set, or the store is full.
         """
-        path = self._path(voice.name)
+        path = self.path(voice.name)
         if path.exists() and not replace:
             raise InvalidRequest(f"There is a voice {voice.name} already.", field="name")
         if not path.exists() and len(self.names()) >= self._limit:
@@ -77,12 +77,17 @@ class VoiceStore:
         """
         self._existing(name).unlink(missing_ok=True)
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
+        """Return where a voice of this name lies, or would.
+
+        Raises:
+            InvalidRequest: it is no name.
+        """
         return self._directory / f"{check_voice_name(name)}{SUFFIX}"
 
     def _existing(self, name: str) -> Path:
         try:
-            path = self._path(name)
+            path = self.path(name)
         except InvalidRequest as error:
             raise UnknownVoice("There is no voice of that name.", field="voice") from error
         if not path.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from antiphon.engine import errors as engine_errors
 from antiphon.engine.errors import AntiphonError
+from antiphon.engine.voice import quality
 from antiphon.server import errors as server_errors
 from antiphon.server.errors import OUTCOMES
 
@@ -11,7 +12,7 @@ from antiphon.server.errors import OUTCOMES
 def codes() -> set[str]:
     """Of every error class that a request can meet."""
     found = set()
-    for module in (engine_errors, server_errors):
+    for module in (engine_errors, server_errors, quality):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, AntiphonError):
                 found.add(value.code)

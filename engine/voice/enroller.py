@@ -1,0 +1,89 @@
+"""Makes voices of recordings for one checkpoint, one at a time, beside those who are spoken to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from antiphon.engine.checkpoint import Checkpoint
+from antiphon.engine.errors import UnsupportedFeature
+from antiphon.engine.voice.consent import Consent
+from antiphon.engine.voice.enrol import Enrolment, EnrolmentSettings, enrol
+from antiphon.engine.voice.quality import dnsmos
+from antiphon.engine.voice.reference import (
+    SPEAKER_ENCODER,
+    ReferenceExtractor,
+    checkpoint_fingerprint,
+    tokenizer_name,
+)
+
+
+class Enroller:
+    """Loads the networks that hear recordings (0.5 GB in the published models) at first use."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, model: str, settings: EnrolmentSettings | None = None
+    ) -> None:
+        """Nothing is loaded yet. `model` is the name by which users know the checkpoint.
+
+        Without `settings`, recordings are also scored by DNSMOS where that is installed.
+        """
+        self._checkpoint = checkpoint
+        self._model = model
+        self._settings = settings
+        self._extractor: ReferenceExtractor | None = None
+        self._turn = asyncio.Lock()
+
+    async def enrol(
+        self,
+        audio: bytes,
+        *,
+        name: str,
+        consent: Consent,
+        transcript: str | None = None,
+        language: str = "",
+        clean_up: bool | None = None,
+    ) -> Enrolment:
+        """Make a voice of a recording; see `engine.voice.enrol.enrol`.
+
+        Raises:
+            InvalidRequest, RecordingRefused, UnsupportedFeature: as there; also
+                `UnsupportedFeature` where the checkpoint lacks the networks that hear recordings.
+        """
+        async with self._turn:
+            return await asyncio.to_thread(
+                self._enrol, audio, name, consent, transcript, language, clean_up
+            )
+
+    def _enrol(
+        self,
+        audio: bytes,
+        name: str,
+        consent: Consent,
+        transcript: str | None,
+        language: str,
+        clean_up: bool | None,
+    ) -> Enrolment:
+        return enrol(
+            audio,
+            name=name,
+            model=self._model,
+            extractor=self._loaded(),
+            consent=consent,
+            transcript=transcript,
+            language=language,
+            clean_up=clean_up,
+            settings=self._settings,
+        )
+
+    def _loaded(self) -> ReferenceExtractor:
+        if self._extractor is None:
+            opened = self._checkpoint
+            if checkpoint_fingerprint(opened) is None:
+                raise UnsupportedFeature(
+                    f"The model {self._model} lacks {tokenizer_name(opened.generation)} or "
+                    f"{SPEAKER_ENCODER}, without which it cannot hear recordings.",
+                    field="model",
+                )
+            self._extractor = ReferenceExtractor.of(opened)
+            self._settings = self._settings or EnrolmentSettings(opinion=dnsmos())
+        return self._extractor

@@ -1,0 +1,1 @@
+"""Voices that are made of recordings: their folder, their routes, their consent."""

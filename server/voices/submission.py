@@ -1,0 +1,184 @@
+"""What a caller sends to have a voice made: JSON with base64, or a form with a file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from antiphon.engine.errors import ConsentRequired, InvalidRequest
+from antiphon.engine.voice.consent import Consent
+from antiphon.server.errors import MalformedMessage
+
+MOST_FIELDS = 16
+MOST_FIELD_BYTES = 16_384
+_YES = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class ConsentBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who allowed what; `given_at` is now where it is not said."""
+
+    given_by: str
+    scope: list[str]
+    until: str | None = None
+    given_at: str | None = None
+
+
+class VoiceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request. `audio` is base64 in JSON."""
+
+    name: str
+    audio: str
+    consent: ConsentBody | None = None
+    transcript: str | None = None
+    language: str = ""
+    model: str | None = None
+    clean_up: bool | None = None
+    replace: bool = False
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A voice to be made."""
+
+    name: str
+    audio: bytes
+    consent: Consent
+    transcript: str | None
+    language: str
+    model: str | None
+    clean_up: bool | None
+    replace: bool
+
+
+_decoder = msgspec.json.Decoder(VoiceBody)
+
+
+async def read_submission(content_type: str, body: bytes) -> Submission:
+    """Read a request's body by its content type.
+
+    Raises:
+        MalformedMessage: neither JSON nor a form, or a field of the wrong type.
+        ConsentRequired: it says of nobody that they agreed.
+        InvalidRequest: a consent that cannot be.
+    """
+    if content_type.split(";")[0].strip().lower() == "multipart/form-data":
+        return await _from_form(content_type, body)
+    return _from_json(body)
+
+
+def _from_json(body: bytes) -> Submission:
+    try:
+        decoded = _decoder.decode(body)
+        audio = base64.b64decode(decoded.audio, validate=True)
+    except msgspec.ValidationError as error:
+        raise MalformedMessage(f"The request does not fit: {error}.", field="body") from error
+    except msgspec.DecodeError as error:
+        raise MalformedMessage("The body is neither JSON nor a form.", field="body") from error
+    except binascii.Error as error:
+        raise MalformedMessage("audio is not base64.", field="audio") from error
+    return _submission(decoded, audio)
+
+
+async def _from_form(content_type: str, body: bytes) -> Submission:
+    """Read a form: the fields of the JSON body, `consent_by`, `consent_scope` (comma-separated),
+    `consent_until` and `consent_given_at`, and the file `audio`."""
+
+    async def once() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    parser = MultiPartParser(
+        Headers({"content-type": content_type}),
+        once(),
+        max_files=1,
+        max_fields=MOST_FIELDS,
+        max_part_size=MOST_FIELD_BYTES,
+    )
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        raise MalformedMessage("The form cannot be read.", field="body") from error
+    try:
+        file = form.get("audio")
+        if not isinstance(file, UploadFile):
+            raise MalformedMessage("The form has no file named audio.", field="audio")
+        audio = await file.read()
+        fields = _fields(form)
+    finally:
+        await form.close()
+    try:
+        decoded = msgspec.convert({**fields, "audio": ""}, VoiceBody)
+    except msgspec.ValidationError as error:
+        raise MalformedMessage(f"The request does not fit: {error}.", field="body") from error
+    return _submission(decoded, audio)
+
+
+def _fields(form: FormData) -> dict[str, Any]:
+    """A form's texts as the fields of the JSON body."""
+    fields: dict[str, Any] = {}
+    consent: dict[str, Any] = {}
+    for key, value in form.multi_items():
+        if not isinstance(value, str):
+            continue
+        if key.startswith("consent_"):
+            name = key.removeprefix("consent_")
+            if value.strip():
+                consent["given_by" if name == "by" else name] = value
+        elif key in ("clean_up", "replace"):
+            if value.strip():
+                fields[key] = _yes(key, value)
+        elif value or key == "name":
+            fields[key] = value
+    if consent:
+        scope = consent.get("scope", "")
+        consent["scope"] = [purpose.strip() for purpose in scope.split(",") if purpose.strip()]
+        fields["consent"] = consent
+    return fields
+
+
+def _yes(field: str, value: str) -> bool:
+    found = _YES.get(value.strip().lower())
+    if found is None:
+        raise MalformedMessage(f"{field} is true or false.", field=field)
+    return found
+
+
+def _submission(body: VoiceBody, audio: bytes) -> Submission:
+    if body.consent is None:
+        raise ConsentRequired(
+            "A voice needs the consent of the person whose it is: who gave it, for what, until "
+            "when.",
+            field="consent",
+        )
+    return Submission(
+        name=body.name,
+        audio=audio,
+        consent=_consent(body.consent),
+        transcript=body.transcript,
+        language=body.language,
+        model=body.model,
+        clean_up=body.clean_up,
+        replace=body.replace,
+    )
+
+
+def _consent(said: ConsentBody) -> Consent:
+    given_at = datetime.now(UTC) if said.given_at is None else _time(said.given_at, "given_at")
+    until = None if said.until is None else _time(said.until, "until")
+    return Consent(said.given_by, given_at, tuple(said.scope), until)
+
+
+def _time(text: str, field: str) -> datetime:
+    """Read an ISO 8601 date or time; a bare date is midnight, and without a zone UTC is meant."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidRequest(
+            "Consent times must be ISO 8601 dates.", field=f"consent.{field}"
+        ) from error
+    return read if read.tzinfo is not None else read.replace(tzinfo=UTC)
