@@ -24,6 +24,7 @@ class Metrics:
             ["model"],
             registry=self.registry,
         )
+        self.calls = Gauge("antiphon_calls", "Calls.", ["peer"], registry=self.registry)
         self.text_queue = Gauge(
             "antiphon_text_queue_characters",
             "Text received and not yet spoken.",

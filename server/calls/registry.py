@@ -61,7 +61,8 @@ class Calls:
             self._calls[call.id] = call
             log = log.bind(call=call.id)
             log.info("call_began")
-            with self.house.conversing(call.conversation):
+            going_on = self.house.metrics.calls.labels(spec.peer).track_inprogress()
+            with self.house.conversing(call.conversation), going_on:
                 await call.configure()
                 if self.config.greeting:
                     await call.say(self.config.greeting)

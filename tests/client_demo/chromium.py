@@ -72,7 +72,12 @@ class Tab:
 
 @asynccontextmanager
 async def tab(
-    server: Running, *flags: str, width: int = 1280, height: int = 860, **context: Any
+    server: Running,
+    *flags: str,
+    width: int = 1280,
+    height: int = 860,
+    ready: str = "Ready",
+    **context: Any,
 ) -> AsyncIterator[Tab]:
     from playwright.async_api import async_playwright
 
@@ -82,7 +87,7 @@ async def tab(
             page = await browser.new_page(viewport={"width": width, "height": height}, **context)
             opened = Tab(page)
             await page.goto(server.url + "/")
-            await opened.until("document.getElementById('status').textContent === 'Ready'")
+            await opened.until(f"document.getElementById('status').textContent === '{ready}'")
             yield opened
         finally:
             await browser.close()

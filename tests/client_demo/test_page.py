@@ -200,3 +200,20 @@ def luminance(colour: str) -> float:
         values / 255 <= 0.04045, values / 255 / 12.92, ((values / 255 + 0.055) / 1.055) ** 2.4
     )
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("transport", ["socket", "call"])
+async def test_a_key_opens_the_page_to_a_guarded_server(transport: str) -> None:
+    guarded = {"server.api_keys": ["a-long-key"]}
+    async with (
+        serving(guarded) as server,
+        tab(server, ready="An API key is needed.") as page,
+    ):
+        await page.page.click("summary")
+        await page.page.fill("#key", "a-long-key")
+        await page.page.keyboard.press("Tab")
+        await page.until("document.getElementById('status').textContent === 'Ready'")
+        await page.page.select_option("#transport", transport)
+        assert (await page.speak("one two"))["done"]["finish_reason"] == "stop"

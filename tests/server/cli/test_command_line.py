@@ -79,6 +79,16 @@ def test_a_real_process_ends_with_2_and_no_traceback() -> None:
     assert json.loads(result.stdout)["error"]["field"] == "audio"
 
 
+def test_say_passes_on_why_its_server_did_not_start(tmp_path: Path) -> None:
+    config = tmp_path / "wrong.yaml"
+    config.write_text("server: {prot: 1}\n")
+    out = tmp_path / "out.wav"
+    result = CliRunner().invoke(app, ["say", "one", "-c", str(config), "-o", str(out)])
+    assert result.exit_code == 2
+    assert "server.prot" in result.stderr
+    assert not out.exists()
+
+
 def test_the_doctor_says_what_a_checkpoint_lacks(tmp_path: Path) -> None:
     whole = checkpoint_files(GOLDEN)
     assert whole["complete"]

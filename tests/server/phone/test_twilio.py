@@ -121,10 +121,12 @@ async def test_calls_are_listed_and_ended_over_http() -> None:
     ):
         (call,) = await wait_for_calls(server, 1)
         assert (call["peer"], call["format"], call["sample_rate"]) == ("twilio", "ulaw", 8000)
+        assert 'antiphon_calls{peer="twilio"} 1.0' in (await http.get("/metrics")).text
         assert (await http.delete("/v1/calls/nobody")).status_code == 404
         assert (await http.delete(f"/v1/calls/{call['id']}")).status_code == 204
         await asyncio.wait_for(phone.socket.wait_closed(), PATIENCE_S)
         assert await wait_for_calls(server, 0) == []
+        assert 'antiphon_calls{peer="twilio"} 0.0' in (await http.get("/metrics")).text
 
 
 async def test_a_call_without_an_agent_is_greeted() -> None:
