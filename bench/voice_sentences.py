@@ -1,7 +1,7 @@
 """A hundred sentences for the voice gate, written for it; the training grammar makes none of them.
 
-Roughly in the order of length, from one word to about thirty, so that a short form (every n-th) still covers
-all lengths.
+Roughly in the order of length, from one word to about thirty, so that a short form (every n-th)
+still covers all lengths.
 """
 
 from __future__ import annotations

@@ -70,4 +70,4 @@ def assert_close(actual: torch.Tensor, version: int, file: str, name: str) -> No
     expected = array(version, file, name)
     assert tuple(actual.shape) == tuple(expected.shape), (tuple(actual.shape), expected.shape)
     difference = (actual.detach().double() - expected.double()).abs().max().item()
-    assert difference <= tolerance(version, file, name), f"{file}:{name} differs by {difference:.3g}"
+    assert difference <= tolerance(version, file, name), f"{name} differs by {difference:.3g}"

@@ -33,10 +33,11 @@ def test_streamed_and_whole_are_the_same_samples(engine: Engine) -> None:
 
 
 def test_text_may_come_from_an_iterator_while_it_is_spoken(engine: Engine) -> None:
+    text = "Good morning, this is the first clause, and here is another one."
     written: list[str] = []
 
     def pieces() -> Iterator[str]:
-        for word in ["Good", "morning,", "this", "is", "the", "first", "clause,", "and", "here", "is", "another", "one."]:
+        for word in text.split(" "):
             written.append(word)
             yield word + " "
             time.sleep(0.02)

@@ -25,7 +25,8 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", DOCUMENT, re.DOTALL)
 CONVERSATIONS = [body for kind, body in BLOCKS if kind == "conversation"]
 MEASURED = {
-    "session_id", "samples", "total_bytes", "first_packet_ms", "first_packet_stages_ms", "rtf", "gaps", "gap_ms",
+    "session_id", "samples", "total_bytes", "first_packet_ms", "rtf",
+    "first_packet_stages_ms", "gaps", "gap_ms",
     "start_ms", "end_ms", "chunk_end_ms", "audio_b64", "characters", "text", "sentence_text",
 }  # fmt: skip
 """Fields whose values differ from run to run, or with the engine; their types do not."""
