@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from antiphon.engine.watermark.marked import FloatSamples
 from bench.audioseal_weights import write_random
 from tests.engine.watermark.speech import RATE_HZ, marked, speech
 
-pytest.importorskip("audioseal", reason="the optional package audioseal is missing")
+pytestmark = pytest.mark.skipif(
+    find_spec("audioseal") is None, reason="the optional package audioseal is not installed"
+)
 
 SHORT = RATE_HZ // 2
 
