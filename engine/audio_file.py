@@ -236,7 +236,8 @@ def _mono(frame: AudioFrame) -> NDArray[np.float32]:
 
 
 def _averaged(channels: NDArray[np.float32]) -> NDArray[np.float32]:
-    mono: NDArray[np.float32] = channels.mean(axis=0, dtype=np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused afterwards
+        mono: NDArray[np.float32] = channels.mean(axis=0, dtype=np.float32)
     return mono
 
 
