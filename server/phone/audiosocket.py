@@ -72,6 +72,8 @@ class AudioSocketCall:
         self._calls = calls
         self._reader = reader
         self._writer = writer
+        self._pending: asyncio.Task[tuple[int, bytes]] | None = None
+        """A frame that is being read since before the call was opened."""
 
     async def run(self) -> None:
         """Serve the call to its end."""
@@ -120,8 +122,6 @@ class AudioSocketCall:
         if kind not in RATES or not payload or len(payload) % 2:
             raise _bad_frame(kind, payload)
         return kind, payload
-
-    _pending: asyncio.Task[tuple[int, bytes]] | None = None
 
     async def _live(self, call: Call, kind: int) -> None:
         work = [
