@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from antiphon.server.cli.console import readable_errors
+from antiphon.server.cli.options import ApiKey, AsJson, ConfigFile, Url
+from antiphon.server.cli.voices_app import voices_app
 
 app = typer.Typer(
     name="antiphon",
@@ -17,17 +19,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", help="YAML file; the built-in defaults without it.")
-]
-Url = Annotated[
-    str | None, typer.Option(help="Address of a running server; without it one is started.")
-]
-ApiKey = Annotated[
-    str | None, typer.Option(envvar="ANTIPHON_API_KEY", help="Key of the running server.")
-]
 
 
 @app.command()
@@ -99,17 +90,6 @@ def say(
 
 
 @app.command()
-def voices(
-    url: Url = None, config: ConfigFile = None, api_key: ApiKey = None, json: AsJson = False
-) -> None:
-    """List the voices of a running server, or of the configuration."""
-    from antiphon.server.cli.voices import run_voices
-
-    with readable_errors(as_json=json):
-        run_voices(url, config, api_key, as_json=json)
-
-
-@app.command()
 def verify(
     file: Annotated[Path, typer.Argument(help="Audio file: wav, flac, mp3, aac, ogg, m4a, webm.")],
     config: ConfigFile = None,
@@ -135,6 +115,9 @@ def doctor(
 
     with readable_errors(as_json=json):
         run_doctor(model, config, as_json=json)
+
+
+app.add_typer(voices_app, name="voices")
 
 
 def run() -> None:

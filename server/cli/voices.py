@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ from antiphon.server.cli.conversation import ServerRefused, ServerUnreachable
 from antiphon.server.cli.local_server import local_server
 
 _TIMEOUT_S = 10.0
+_ENROLMENT_TIMEOUT_S = 300.0
+"""The first one loads the networks that hear recordings."""
 
 
 def run_voices(url: str | None, config: Path | None, api_key: str | None, *, as_json: bool) -> None:
@@ -42,7 +45,18 @@ def run_voices(url: str | None, config: Path | None, api_key: str | None, *, as_
 
 
 def get_json(base: str, path: str, api_key: str | None = None) -> dict[str, Any]:
-    """Fetch a JSON object from a server.
+    """Fetch a JSON object from a server; raises as `ask_json`."""
+    return ask_json("GET", base, path, api_key)
+
+
+def ask_json(
+    method: str,
+    base: str,
+    path: str,
+    api_key: str | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Ask a server for a JSON object, with one as the question where `body` is given.
 
     Raises:
         ServerUnreachable, ServerRefused, InvalidRequest.
@@ -51,12 +65,16 @@ def get_json(base: str, path: str, api_key: str | None = None) -> dict[str, Any]
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
     if scheme not in ("http", "https") or not parts.netloc:
         raise InvalidRequest(f"{base!r} is not the address of a server.", field="url")
-    request = urllib.request.Request(f"{scheme}://{parts.netloc}{path}")
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{scheme}://{parts.netloc}{path}", data, method=method)
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
     if api_key:
         request.add_header("Authorization", f"Bearer {api_key}")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+        timeout_s = _TIMEOUT_S if data is None else _ENROLMENT_TIMEOUT_S
+        with opener.open(request, timeout=timeout_s) as answer:
             value = json.load(answer)
     except urllib.error.HTTPError as error:
         raise ServerRefused(_error_of(error)) from error

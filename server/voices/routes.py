@@ -18,13 +18,14 @@ from antiphon.engine.errors import (
 from antiphon.engine.voice.enrol import Enrolment
 from antiphon.engine.voice.enrolling import EnrollingEngine
 from antiphon.engine.voice.folder import VoiceFolder
-from antiphon.engine.voice.quality import QualityReport, RecordingRefused
+from antiphon.engine.voice.quality import RecordingRefused
 from antiphon.engine.voice.record import Voice, check_voice_name
 from antiphon.server.admission import Admission
 from antiphon.server.errors import describe, outcome
 from antiphon.server.house import House
 from antiphon.server.http import HttpPart, json_response, read_body, voice_fields
 from antiphon.server.voices.submission import Submission, read_submission
+from antiphon.server.voices.views import enrolment_fields, record_fields, report_fields
 
 _ENROLMENTS_AT_ONCE = 2
 """One that is heard and one that arrives: enrolling is heavy and must not take the machine from
@@ -64,10 +65,10 @@ class VoicePart:
         except RecordingRefused as error:
             self._house.metrics.errors.labels(error.code).inc()
             refusal = {"error": {**describe(error), "type": outcome(error).openai_type}}
-            return json_response({**refusal, "report": _report(error.report)}, 422)
+            return json_response({**refusal, "report": report_fields(error.report)}, 422)
         finally:
             slot.release()
-        return json_response({"voice": self._details(made.voice), **_reports(made)}, 201)
+        return json_response({"voice": self._details(made.voice), **enrolment_fields(made)}, 201)
 
     async def show(self, request: Request) -> Response:
         """One voice: its consent, its figures, and whether it may be used now."""
@@ -150,14 +151,8 @@ class VoicePart:
             except AntiphonError as error:
                 reason = error.message
         return {
-            "name": voice.name,
+            **record_fields(voice),
             "model": loaded[0] if loaded else voice.model,
-            "language": voice.language,
-            "mode": "zero_shot" if voice.transcript else "cross_lingual",
-            "transcript": voice.transcript,
-            "consent": None if voice.consent is None else voice.consent.to_json(),
-            "created": voice.created.isoformat(),
-            "quality": dict(voice.quality),
             "usable": reason is None,
             "reason": reason,
         }
@@ -168,24 +163,3 @@ def _known_name(name: str) -> str:
         return check_voice_name(name)
     except InvalidRequest:
         raise UnknownVoice(f"There is no voice {name[:64]!r} here.", field="voice") from None
-
-
-def _reports(made: Enrolment) -> dict[str, Any]:
-    before = None if made.before is None else _report(made.before)
-    return {"report": _report(made.report), "before_clean_up": before}
-
-
-def _report(report: QualityReport) -> dict[str, Any]:
-    return {
-        "verdict": report.verdict.value,
-        "messages": report.messages,
-        "findings": [
-            {
-                "measure": finding.measure,
-                "value": finding.value,
-                "verdict": finding.verdict.value,
-                "message": finding.message,
-            }
-            for finding in report.findings
-        ],
-    }

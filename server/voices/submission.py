@@ -72,6 +72,11 @@ async def read_submission(content_type: str, body: bytes) -> Submission:
     return _from_json(body)
 
 
+def from_json_values(values: dict[str, Any]) -> Submission:
+    """Take the values of a JSON body; raises as `read_submission`."""
+    return _from_json(msgspec.json.encode(values))
+
+
 def _from_json(body: bytes) -> Submission:
     try:
         decoded = _decoder.decode(body)

@@ -190,7 +190,7 @@ async def test_a_voice_that_is_withdrawn_falls_silent_within_a_hop(
 
     async def listen() -> None:
         async for event in events:
-            heard_after.append(event)  # noqa: PERF401 (what came before the error counts)
+            heard_after.append(event)
 
     with pytest.raises(ConsentRequired) as refused:
         await listen()
