@@ -4,7 +4,7 @@ Speaks the same sentences at growing concurrency through each backend, then meas
 soon a voice whose prompt is cached speaks, and the time from the text that completes a block to the
 next speech token, with one streamed request and with a new request for each block.
 
-    python -m antiphon.bench.speech_lm --model DIR --json lm.json --plot lm.png
+    python -m bench.speech_lm --model DIR --json lm.json --plot lm.png
 """
 
 from __future__ import annotations

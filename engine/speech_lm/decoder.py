@@ -7,7 +7,7 @@ and its slot is free again in the step in which it ends or is cancelled.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -196,7 +196,3 @@ class Decoder:
         if heard is not None:
             job.delivered += 1
             self._outcomes.append((job, heard))
-
-    def jobs(self) -> Iterable[Job]:
-        """Return the sequences in slots."""
-        return tuple(self._active)

@@ -45,9 +45,9 @@ class VLLMSpeechLM:
         self._dtype = settings.dtype or (torch.bfloat16 if on_gpu() else torch.float32)
         self._warm: list[tuple[LMPrompt, str | None]] = []
         self._epochs: dict[str, int] = {}
-        self._running = 0
+        self._running: set[VLLMGeneration] = set()
         self._requests = 0
-        self.engine = VLLMEngine(model, settings, self._check_and_warm)
+        self.engine = VLLMEngine(model, settings, self._check_and_warm, self._fail_running)
 
     @classmethod
     async def load(
@@ -88,7 +88,7 @@ class VLLMSpeechLM:
     @property
     def load_now(self) -> int:
         """Requests that run."""
-        return self._running
+        return len(self._running)
 
     def generate(self, request: SpeechLMRequest) -> VLLMGeneration:
         """Start a request; see `SpeechLM.generate`.
@@ -120,6 +120,10 @@ class VLLMSpeechLM:
         """Make cached prefixes of a tenant or voice unreachable, at once and for good."""
         self._epochs[tenant] = self._epochs.get(tenant, 0) + 1
         self._warm = [(prompt, owner) for prompt, owner in self._warm if owner != tenant]
+
+    def _fail_running(self) -> None:
+        for generation in tuple(self._running):
+            generation.fail(SynthesisFailed("The speech LM's engine died while it spoke."))
 
     async def _check_and_warm(self, engine: AsyncLLM) -> None:
         for entry in json.loads((self._model / PROBE_FILE).read_text()):
@@ -171,7 +175,7 @@ class VLLMSpeechLM:
         self._requests += 1
         return f"speech-{self._requests}"
 
-    def reserve(self, request: SpeechLMRequest) -> None:
+    def reserve(self, generation: VLLMGeneration, request: SpeechLMRequest) -> None:
         """Take a place.
 
         Raises:
@@ -187,17 +191,17 @@ class VLLMSpeechLM:
                 field="text",
                 limit=self._settings.max_positions,
             )
-        if self._running >= self._settings.max_sequences:
+        if len(self._running) >= self._settings.max_sequences:
             raise Overloaded(
                 "All places of the speech LM are taken.",
                 retry_after_s=RETRY_AFTER_S,
                 limit=self._settings.max_sequences,
             )
-        self._running += 1
+        self._running.add(generation)
 
-    def release(self) -> None:
+    def release(self, generation: VLLMGeneration) -> None:
         """Give a place back."""
-        self._running -= 1
+        self._running.discard(generation)
 
     @property
     def fault_id(self) -> int:

@@ -108,6 +108,7 @@ class VLLMEngine:
         model: Path,
         settings: VLLMSettings,
         on_start: Callable[[AsyncLLM], Awaitable[None]],
+        on_death: Callable[[], None],
     ) -> None:
         """Prepare; `start` starts.
 
@@ -115,10 +116,12 @@ class VLLMEngine:
             model: an exported directory.
             settings: see there.
             on_start: checks and warm-up, awaited with each new engine before it is ready.
+            on_death: called when an engine process has ended or the engine is closed.
         """
         self._model = model
         self._settings = settings
         self._on_start = on_start
+        self._on_death = on_death
         self._engine: AsyncLLM | None = None
         self.processes: list[multiprocessing.process.BaseProcess] = []
         self._died = asyncio.Event()
@@ -230,6 +233,7 @@ class VLLMEngine:
 
     async def _stop_engine(self) -> None:
         self._up.clear()
+        self._on_death()
         engine, self._engine = self._engine, None
         processes, self.processes = self.processes, []
         loop = asyncio.get_running_loop()

@@ -31,6 +31,7 @@ class VLLMGeneration:
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue(MAX_AHEAD_TOKENS)
         self._speaker: asyncio.Task[None] | None = None
         self._reason: FinishReason | None = None
+        self._failure: AntiphonError | None = None
         self._over = False
         self.cached_ids = 0
         """Ids of the first input whose keys and values were in the prefix cache."""
@@ -72,10 +73,20 @@ class VLLMGeneration:
         if self._outcomes.empty():
             self._outcomes.put_nowait(FinishReason.CANCELLED)
 
+    def fail(self, error: AntiphonError) -> None:
+        """End with an error, because the engine is gone: it may never say so itself."""
+        if self._speaker is not None and not self._speaker.done():
+            self._failure = error
+            self._speaker.cancel()
+
     async def _speak(self) -> None:
         """Run the request and put everything that comes of it into the queue."""
         try:
             outcome: Outcome = await self._request_of_vllm()
+        except asyncio.CancelledError:
+            if self._failure is None:
+                raise
+            outcome = self._failure
         except AntiphonError as error:
             outcome = error
         except Exception as error:  # vLLM raises many things, an engine's death among them.
@@ -86,7 +97,7 @@ class VLLMGeneration:
         backend, request = self._backend, self._request
         sequence = backend.builder.build(request)
         engine = backend.engine.get()
-        backend.reserve(request)
+        backend.reserve(self, request)
         feed = TextFeed(sequence, request.text, backend.builder.check_text)
         run = Run(backend, request, sequence, feed)
         try:
@@ -100,7 +111,7 @@ class VLLMGeneration:
                 return await self._take(outputs, run)
         finally:
             await feed.close()
-            backend.release()
+            backend.release(self)
 
     async def _take(self, outputs: AsyncGenerator[Any, None], run: Run) -> FinishReason:
         async for output in outputs:
