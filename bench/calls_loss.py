@@ -188,7 +188,7 @@ def error_percent(texts: list[str], said: list[list[bytes | None]], *, correct: 
 
 async def measure(arguments: argparse.Namespace) -> list[Row]:
     """One call without losses, one with."""
-    texts = sentences(4 if arguments.quick else 20)
+    texts = sentences(4 if arguments.quick else arguments.sentences)
     rows: list[Row] = []
     with server_process("live") as server:
         async with lossy_call(server) as (call, _, received):
@@ -220,7 +220,9 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
 
 def main() -> None:
     """Measure and publish."""
-    arguments = switches(__doc__.splitlines()[0]).parse_args()
+    parser = switches(__doc__.splitlines()[0])
+    parser.add_argument("--sentences", type=int, default=20, help="how many are spoken")
+    arguments = parser.parse_args()
     publish(arguments, "Packet loss on a call", asyncio.run(measure(arguments)))
 
 
