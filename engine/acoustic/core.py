@@ -221,10 +221,10 @@ class AcousticCore:
             return []
         try:
             self._streamer.solve_step(solutions)
-        except RuntimeError as error:  # torch's own, out of memory among them
+        except RuntimeError as error:
             if len(items) > 1:
                 return [item for one in items for item in self._solve([one])]
-            self._fail(items[0], SynthesisFailed(f"the estimator failed: {type(error).__name__}"))
+            self._fail(items[0], _failure("estimator", error))
             return []
         return list(items)
 
@@ -242,6 +242,9 @@ class AcousticCore:
                 if not self._voices.drop_oldest():
                     self._fail(item, error)
                     return False
+            except RuntimeError as error:
+                self._fail(item, _failure("flow", error))
+                return False
 
     def _fail(self, item: Hop | VoicePrompt, error: AntiphonError) -> None:
         """End one item with an error and let go of its memory; the others go on."""
@@ -268,9 +271,15 @@ class AcousticCore:
             work.first_frame += len(mel)
         try:
             samples, speech = self._vocoder.speak(speech, final=hop.final)
-        except SynthesisFailed as error:
-            self._fail(hop, error)
+        except (SynthesisFailed, RuntimeError) as error:
+            failed = error if isinstance(error, SynthesisFailed) else _failure("vocoder", error)
+            self._fail(hop, failed)
             return
         stream.flow, stream.speech, stream.solved = work.state, speech, work.target
         hop.timings["vocoder"] = time.monotonic() - flow_done
         hop.result = SpokenHop(samples, hop.timings)
+
+
+def _failure(stage: str, error: RuntimeError) -> SynthesisFailed:
+    """What torch raises (out of memory, mostly) as an error of ours that names the stage."""
+    return SynthesisFailed(f"the {stage} failed: {type(error).__name__}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from antiphon.engine.errors import (
 )
 from antiphon.engine.flow.step import CachedFlow
 from antiphon.engine.flow.stream import ChunkSolution
+from antiphon.engine.vocoder.hift import HiFT
 from tests.engine.acoustic import models
 
 FAST = AcousticSettings(steps=2)
@@ -361,3 +363,27 @@ def test_running_out_of_device_memory_fails_only_who_asked_too_much(
         core.step(0.0)
     assert isinstance(hops[0].result, SpokenHop)
     assert isinstance(hops[1].result, AntiphonError)
+
+
+def test_a_vocoder_that_finds_no_memory_fails_its_session_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = _core()
+    streams = [_open(core, 0, AcousticSettings(steps=1)) for _ in range(2)]
+    hops = [
+        core.submit(stream, _tokens(4 + 20 * n), final=True, deadline=None, now=0.0)
+        for n, stream in enumerate(streams)
+    ]
+    real = HiFT.advance
+
+    def limited(self: HiFT, mel: torch.Tensor, *rest: Any, final: bool) -> Any:
+        if mel.shape[1] > 20:
+            raise torch.OutOfMemoryError("no room")
+        return real(self, mel, *rest, final=final)
+
+    monkeypatch.setattr(HiFT, "advance", limited)
+    for _ in range(4):
+        core.step(0.0)
+    assert isinstance(hops[0].result, SpokenHop)
+    assert isinstance(hops[1].result, SynthesisFailed)
+    assert "vocoder" in str(hops[1].result)

@@ -102,7 +102,7 @@ def _stream(mel: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, list[int
     return torch.cat(pieces, dim=1), state_sizes
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_streamed_equals_whole_for_any_split(data: st.DataObject) -> None:
     mel = _mel()
