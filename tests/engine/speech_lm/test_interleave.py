@@ -266,3 +266,17 @@ def test_version_two_keeps_its_special_rows_behind_the_text() -> None:
     )
     place = Vocabulary(dataclasses.replace(config, ids=ids))
     assert (place.sos, place.task, place.size) == (CODES + 3 + TEXTS, CODES + 4 + TEXTS, 95)
+
+
+def test_an_instruction_stands_in_front_of_the_blocks_in_version_two_as_well() -> None:
+    config = dataclasses.replace(vocabulary().config, needs_end_of_prompt=False)
+    place = Vocabulary(config)
+    prompt = LMPrompt((3, 4, END_OF_PROMPT, 7), (9, 9))
+    machine = BistreamSequence(place, prompt, END_OF_PROMPT, LENGTHS)
+    step = machine.advance()
+    assert isinstance(step, Wait)
+    assert step.inputs == (place.sos, *map(place.text, (3, 4, END_OF_PROMPT)))
+    machine.push_text((1, 1, 1, 1))
+    step = machine.advance()
+    assert isinstance(step, Sample)
+    assert step.inputs == (*map(place.text, (7, 1, 1, 1, 1)), 9, 9)
