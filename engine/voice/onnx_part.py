@@ -47,7 +47,11 @@ class OnnxPart:
         options.log_severity_level = 4  # its own log would print paths and shapes of user data
         try:
             self._session = onnxruntime.InferenceSession(
-                str(path), sess_options=options, providers=providers()
+                # Its fallback is the same network on the same processor again, and prints.
+                str(path),
+                sess_options=options,
+                providers=providers(),
+                enable_fallback=0,
             )
         except Exception as error:  # onnxruntime's exceptions have no base class of their own
             raise CheckpointError(

@@ -1,0 +1,253 @@
+"""How long and how clean must a reference recording be? Likeness and word errors against both.
+
+Speakers that no model was trained on are enrolled from 3, 5, 10 and 30 s of their speech: clean,
+with noise at 10 dB, and with the same noise taken out again. Each voice then reads sentences.
+Likeness is Resemblyzer's cosine to the speaker's own clean speech; that to another speaker is given
+as the floor.
+
+    python -m bench.reference --model runs/nano/nano --json reference.json --plot reference.png
+    python -m bench.reference --model runs/nano/nano --quick
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import statistics
+import tempfile
+import wave
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from antiphon.engine.checkpoint import open_checkpoint
+from antiphon.engine.cosyvoice import CosyVoiceEngine
+from antiphon.engine.interface import SpeechAudio, SpeechRequest
+from antiphon.engine.voice.consent import Consent
+from antiphon.engine.voice.enrol import EnrolmentSettings, enrol
+from antiphon.engine.voice.folder import VoiceFolder
+from antiphon.engine.voice.quality import Bounds, QualityThresholds
+from antiphon.engine.voice.quality_measures import analyse, snr_db
+from antiphon.engine.voice.reference import ReferenceExtractor
+from antiphon.engine.voice.resample import resample
+from antiphon.engine.voice.store import VoiceStore
+from antiphon.engine.watermark.none import NoWatermark
+from bench import voice_measures as measure
+from bench.asr import transcribe, word_errors
+from bench.degrade import white_noise
+from bench.report import Row, publish, switches
+from bench.speech import RATE_HZ, Speaker, random_warp, sentences
+from bench.voice_sentences import chosen
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SECONDS = (3, 5, 10, 30)
+CONDITIONS = ("clean", "noisy", "cleaned")
+NOISE_DB = 10.0
+PAUSE_S = 0.3
+ANYTHING = Bounds(warn=0.0, refuse=None, higher_is_better=True)
+NO_GATE = QualityThresholds(
+    **dict.fromkeys(
+        ("speech_s", "snr_db", "decay_s", "bandwidth_hz", "speaker_similarity", "clipped_percent"),
+        ANYTHING,
+    )
+)
+"""Bad recordings are what is measured here: none is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A speaker's clean speech, sentence by sentence."""
+
+    texts: list[str]
+    pieces: list[measure.Samples]
+
+    def first(self, seconds: float) -> tuple[str, measure.Samples]:
+        """Return the words and samples of as many whole sentences as fit, at least 3 s of them."""
+        pause = np.zeros(int(PAUSE_S * RATE_HZ), np.float32)
+        joined, said = pause, []
+        for text, piece in zip(self.texts, self.pieces, strict=True):
+            longer = np.concatenate([joined, piece, pause])
+            if len(longer) > seconds * RATE_HZ and len(joined) >= 3 * RATE_HZ:
+                break
+            joined, said = longer, [*said, text]
+        limit = int(30 * RATE_HZ)
+        return " ".join(said), joined[:limit]
+
+
+@dataclass(slots=True)
+class Cell:
+    """Figures of one length and condition."""
+
+    seconds: float
+    condition: str
+    errors: int = 0
+    words: int = 0
+    own: list[float] = field(default_factory=list)
+    other: list[float] = field(default_factory=list)
+    snr: list[float] = field(default_factory=list)
+
+    def row(self) -> Row:
+        """Return the figures as a table row."""
+        return {
+            "reference s": self.seconds,
+            "condition": self.condition,
+            "likeness": statistics.fmean(self.own),
+            "to another": statistics.fmean(self.other),
+            "WER %": 100 * self.errors / max(1, self.words),
+            "output SNR dB": statistics.fmean(self.snr),
+        }
+
+
+def record(count: int, seed: int = 77) -> list[Recording]:
+    """Return speakers who were drawn for this benchmark alone, with 30 s or more of each."""
+    speaker, random = Speaker(), np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        warp = random_warp(random)
+        texts = sentences(12, seed=seed + number)
+        pieces = [speaker.speak(text, warp, seed=index) for index, text in enumerate(texts)]
+        made.append(Recording(texts, pieces))
+    return made
+
+
+def enrol_all(
+    model: Path, recordings: Sequence[Recording], lengths: Sequence[int], store: VoiceStore
+) -> None:
+    """Enrol every speaker at every length in every condition."""
+    extractor = ReferenceExtractor.of(open_checkpoint(model))
+    consent = Consent("a synthetic speaker", datetime(2026, 1, 1, tzinfo=UTC), ("any",))
+    for number, recording in enumerate(recordings):
+        for seconds in lengths:
+            transcript, samples = recording.first(seconds)
+            noisy = white_noise(NOISE_DB, seed=number)(samples, RATE_HZ)
+            for condition in CONDITIONS:
+                heard = samples if condition == "clean" else noisy
+                made = enrol(
+                    _wav(heard),
+                    name=voice_name(number, seconds, condition),
+                    model=model.name,
+                    extractor=extractor,
+                    consent=consent,
+                    transcript=transcript,
+                    language="en",
+                    clean_up=condition == "cleaned",
+                    settings=EnrolmentSettings(NO_GATE),
+                )
+                store.add(made.voice)
+
+
+def voice_name(number: int, seconds: int, condition: str) -> str:
+    """Return the name under which a voice is stored."""
+    return f"speaker{number}-{seconds}s-{condition}"
+
+
+def _wav(samples: measure.Samples) -> bytes:
+    sink = io.BytesIO()
+    with wave.open(sink, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE_HZ)
+        file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+    return sink.getvalue()
+
+
+async def say(engine: CosyVoiceEngine, voice: str, text: str, seed: int) -> measure.Samples:
+    """Return one sentence as the engine speaks it."""
+    session = await engine.open_session(SpeechRequest(voice=voice, seed=seed))
+    await session.push_text(text)
+    await session.end_text()
+    pieces = [e.audio.samples async for e in session.events() if isinstance(e, SpeechAudio)]
+    return np.concatenate(pieces) if pieces else np.zeros(RATE_HZ // 5, np.float32)
+
+
+async def measure_cells(
+    model: Path, recordings: Sequence[Recording], lengths: Sequence[int], texts: Sequence[str]
+) -> list[Cell]:
+    """Enrol, speak and measure everything."""
+    voices = [measure.voice_embedding(recording.pieces) for recording in recordings]
+    with tempfile.TemporaryDirectory() as folder:
+        store = VoiceStore(Path(folder))
+        enrol_all(model, recordings, lengths, store)
+        engine = CosyVoiceEngine.load(model, NoWatermark(), voices=VoiceFolder(store))
+        try:
+            cells = []
+            for seconds in lengths:
+                for condition in CONDITIONS:
+                    cell = Cell(seconds, condition)
+                    for number in range(len(recordings)):
+                        name = voice_name(number, seconds, condition)
+                        spoken = [await say(engine, name, t, i) for i, t in enumerate(texts)]
+                        _measure(cell, number, voices, texts, spoken)
+                    cells.append(cell)
+            return cells
+        finally:
+            await engine.close()
+
+
+def _measure(
+    cell: Cell,
+    number: int,
+    voices: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]],
+    texts: Sequence[str],
+    spoken: Sequence[measure.Samples],
+) -> None:
+    made = measure.voice_embedding(spoken)
+    cell.own.append(float(made @ voices[number]))
+    cell.other.append(float(made @ voices[(number + 1) % len(voices)]))
+    for text, samples in zip(texts, spoken, strict=True):
+        errors, words = word_errors(text, transcribe(samples, RATE_HZ))
+        cell.errors += errors
+        cell.words += words
+        cell.snr.append(snr_db(analyse(resample(samples, RATE_HZ, 16_000))))
+
+
+def drawing(cells: Sequence[Cell]) -> Callable[[Axes], None]:
+    """Likeness over the length of the reference, word errors beside it."""
+
+    def draw(axes: Axes) -> None:
+        errors = axes.twinx()
+        for condition in CONDITIONS:
+            own = [cell for cell in cells if cell.condition == condition]
+            x = [cell.seconds for cell in own]
+            (line,) = axes.plot(x, [statistics.fmean(c.own) for c in own], "o-", label=condition)
+            wer = [100 * c.errors / max(1, c.words) for c in own]
+            errors.plot(x, wer, "x--", color=line.get_color(), alpha=0.6)
+        axes.set_xscale("log")
+        axes.set_xticks([cell.seconds for cell in cells], [f"{c.seconds:g}" for c in cells])
+        axes.set_xlabel("reference, s")
+        axes.set_ylabel("likeness (lines)")
+        errors.set_ylabel("word error rate, % (dashed)")
+        axes.legend(title="reference")
+
+    return draw
+
+
+def main() -> None:
+    """Entry point."""
+    parser = switches(__doc__ or "")
+    parser.add_argument("--model", type=Path, required=True, help="checkpoint directory")
+    parser.add_argument("--speakers", type=int, default=4)
+    parser.add_argument("--sentences", type=int, default=6)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    speakers = 2 if arguments.quick else arguments.speakers
+    count = 2 if arguments.quick else arguments.sentences
+    lengths = SECONDS[::2] if arguments.quick else SECONDS
+    cells = asyncio.run(measure_cells(arguments.model, record(speakers), lengths, chosen(count)))
+    publish(
+        arguments,
+        f"Reference length and noise: {arguments.model.name}, {speakers} speakers",
+        [cell.row() for cell in cells],
+        draw=drawing(cells),
+    )
+
+
+if __name__ == "__main__":
+    main()
