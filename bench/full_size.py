@@ -163,7 +163,7 @@ def _flops(decoder: Decoder) -> float:
     estimator = decoder.streamer.flow.decoder.estimator  # type: ignore[attr-defined]
     weights = sum(p.numel() for p in estimator.parameters() if p.dim() > 1)
     window = PROMPT_TOKENS % 25 + FIRST_HOP
-    return 2.0 * weights * 2 * 2 * window
+    return float(2.0 * weights * 2 * 2 * window)
 
 
 def measure_acoustic(
@@ -192,7 +192,8 @@ def measure_acoustic(
             for _ in range(sessions)
         ]
         _drain()
-        started, done, calls = time.perf_counter(), [], 0
+        started, calls = time.perf_counter(), 0
+        done: list[float] = []
         while len(done) < sessions:
             finished, _, _ = core.step(0.0)
             calls += 1
