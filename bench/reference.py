@@ -71,7 +71,8 @@ class Recording:
     def first(self, seconds: float) -> tuple[str, measure.Samples]:
         """Return the words and samples of as many whole sentences as fit, at least 3 s of them."""
         pause = np.zeros(int(PAUSE_S * RATE_HZ), np.float32)
-        joined, said = pause, []
+        joined = pause
+        said: list[str] = []
         for text, piece in zip(self.texts, self.pieces, strict=True):
             longer = np.concatenate([joined, piece, pause])
             if len(longer) > seconds * RATE_HZ and len(joined) >= 3 * RATE_HZ:
