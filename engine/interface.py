@@ -14,6 +14,9 @@ from typing import Protocol
 
 from antiphon.engine.watermark.marked import MarkedAudio
 
+MAX_INSTRUCTION = 500
+"""Characters. Instructions are read at every turn before any text is."""
+
 
 class Mode(StrEnum):
     """How a voice is given to the model."""

@@ -23,15 +23,13 @@ from antiphon.engine.checkpoint.special_tokens import END_OF_PROMPT
 from antiphon.engine.checkpoint.voices import StoredVoice, acoustic_prompt
 from antiphon.engine.errors import InvalidRequest, UnsupportedFeature
 from antiphon.engine.generations import front_end, is_phone_coded, traits
-from antiphon.engine.interface import Mode
+from antiphon.engine.interface import MAX_INSTRUCTION, Mode
 from antiphon.engine.speech_lm.interleave import split_instruction
 from antiphon.engine.speech_lm.prompt_fit import FittedPrompt, fit_prompt
 from antiphon.engine.text.validate import validate_text
 from antiphon.engine.voice.record import Voice
 from antiphon.engine.voice.voice import AcousticPrompt, LMPrompt
 
-MAX_INSTRUCTION = 500
-"""Characters. Instructions are read at every turn before any text is."""
 SYSTEM_PROMPT = "You are a helpful assistant."
 """With which version 3 was trained."""
 _END_OF_PROMPT_V1 = "<endofprompt>"

@@ -13,7 +13,14 @@ from antiphon.engine.errors import (
     UnknownVoice,
     UnsupportedFeature,
 )
-from antiphon.engine.interface import Capabilities, Engine, Mode, SpeechRequest, VoiceInfo
+from antiphon.engine.interface import (
+    MAX_INSTRUCTION,
+    Capabilities,
+    Engine,
+    Mode,
+    SpeechRequest,
+    VoiceInfo,
+)
 from antiphon.engine.watermark.interface import Watermark
 from antiphon.server.audio import check_rate, parse_format
 from antiphon.server.settings import Split, TurnSettings
@@ -236,6 +243,12 @@ def _check_request(wanted: Wanted, able: Capabilities) -> None:
     if wanted.instructions and Mode.INSTRUCT not in able.modes:
         raise UnsupportedFeature(
             f"The model {able.model} takes no instructions.", field="instructions"
+        )
+    if wanted.instructions and len(wanted.instructions) > MAX_INSTRUCTION:
+        raise InvalidRequest(
+            f"Instructions have at most {MAX_INSTRUCTION} characters.",
+            field="instructions",
+            limit=MAX_INSTRUCTION,
         )
     for name in ("first_hop", "max_hop"):
         hop: int | None = getattr(wanted, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes.util
+import dataclasses
 import importlib.metadata
 import importlib.util
 import os
@@ -34,6 +35,7 @@ CHECKPOINT_PARTS = {
     "stored voices": ("spk2info.pt",),
 }
 """Each part of a checkpoint directory with the file names it goes by, newest first."""
+_KEYS_SHOWN = 20
 OPTIONAL_PARTS = {"stored voices", "speech tokenizer", "speaker encoder"}
 """Without these the checkpoint still speaks, with fewer voices or without new ones."""
 
@@ -70,7 +72,7 @@ def examine(config: Config, model: Path | None = None) -> dict[str, Any]:
         "optional": _optional(),
     }
     if model is not None:
-        report["checkpoint"] = checkpoint_files(model)
+        report["checkpoint"] = {**checkpoint_files(model), **_inspected(model)}
     report["problems"] = _problems(report)
     return report
 
@@ -87,6 +89,21 @@ def checkpoint_files(directory: Path) -> dict[str, Any]:
         "files": files,
         "missing": [f"{part} ({CHECKPOINT_PARTS[part][0]})" for part in missing],
         "complete": not set(missing) - OPTIONAL_PARTS,
+    }
+
+
+def _inspected(directory: Path) -> dict[str, Any]:
+    """Generation, sizes and keys, where there is a model to look into."""
+    from antiphon.engine.inspection import inspect_checkpoint
+
+    try:
+        found = inspect_checkpoint(directory)
+    except AntiphonError as error:
+        return {"problems": [error.message]}
+    return {
+        **dataclasses.asdict(found),
+        "files": checkpoint_files(directory)["files"],
+        "contents": [dataclasses.asdict(each) for each in found.files],
     }
 
 
@@ -167,6 +184,8 @@ def _problems(report: dict[str, Any]) -> list[str]:
             if checkpoint["exists"]
             else f"The directory {checkpoint['directory']} does not exist."
         )
+    elif checkpoint is not None:
+        problems += checkpoint["problems"]
     return problems
 
 
@@ -182,12 +201,46 @@ def _print(report: dict[str, Any]) -> None:
     for name, there in report["optional"].items():
         out.print(f"optional   {name}: {_yes(there)}")
     if "checkpoint" in report:
-        for part, name in report["checkpoint"]["files"].items():
-            out.print(f"checkpoint {part}: {name or '[yellow]missing[/yellow]'}")
+        _print_checkpoint(report["checkpoint"])
     for problem in report["problems"]:
         out.print(problem, style="red", markup=False)
     if not report["problems"]:
         out.print("Nothing is missing.", style="green")
+
+
+def _print_checkpoint(found: dict[str, Any]) -> None:
+    for part, name in found["files"].items():
+        out.print(f"checkpoint {part}: {name or '[yellow]missing[/yellow]'}")
+    if "generation" not in found:
+        return
+    out.print(
+        f"checkpoint CosyVoice {found['generation']} ({found['published_as']}), "
+        f"{found['sample_rate']} Hz, {found['token_rate']} speech tokens a second",
+        markup=False,
+    )
+    for file in found["contents"]:
+        out.print(f"file       {file['name']}: {_size(file['size'])}", markup=False)
+    for weights in found["weights"]:
+        out.print(
+            f"weights    {weights['file']}: {weights['parameters'] / 1e6:.1f} M parameters, "
+            f"{', '.join(weights['dtypes'])}",
+            markup=False,
+        )
+        for what in ("missing", "unexpected", "other_shapes"):
+            for key in weights[what][:_KEYS_SHOWN]:
+                out.print(f"           {what.replace('_', ' ')}: {key}", markup=False)
+            if len(weights[what]) > _KEYS_SHOWN:
+                out.print(f"           and {len(weights[what]) - _KEYS_SHOWN} more", markup=False)
+    for key in found["unknown_keys"]:
+        out.print(f"           unknown in the YAML: {key}", markup=False)
+    if found["voices"]:
+        out.print(f"voices     {', '.join(found['voices'])}", markup=False)
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "missing"
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
 
 
 def _yes(value: bool) -> str:

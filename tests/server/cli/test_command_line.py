@@ -104,3 +104,16 @@ def test_the_doctor_says_what_a_checkpoint_lacks(tmp_path: Path) -> None:
     absent = checkpoint_files(tmp_path / "nothing")
     assert not absent["exists"]
     assert not absent["complete"]
+
+
+def test_the_doctor_looks_into_a_checkpoint(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--model", str(GOLDEN), "--json"])
+    found = json.loads(result.stdout)["checkpoint"]
+    assert (found["generation"], found["problems"], found["voices"]) == (3, [], ["tiny_speaker"])
+    assert {weights["file"] for weights in found["weights"]} == {"llm.pt", "flow.pt", "hift.pt"}
+    shown = CliRunner().invoke(app, ["doctor", "--model", str(GOLDEN)]).stdout
+    assert "CosyVoice 3" in shown
+    assert "llm.pt: 2.8 MiB" in shown
+
+    nothing = CliRunner().invoke(app, ["doctor", "--model", str(tmp_path), "--json"])
+    assert any(str(tmp_path) in problem for problem in json.loads(nothing.stdout)["problems"])
