@@ -11,7 +11,7 @@ import torch
 import typer
 
 from antiphon.training.recipe import Recipe, for_seconds, within
-from antiphon.training.run import STAGES, Run, seed_everything
+from antiphon.training.run import STAGES, Run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
@@ -71,7 +71,6 @@ def stage(
     if budget is not None:
         plan = for_seconds(recipe.stages[name], seconds(budget))
         recipe = replace(recipe, stages={**recipe.stages, name: plan})
-    seed_everything(1)
     Run(run, recipe).train(name)
 
 
@@ -83,7 +82,6 @@ def everything(run: Folder = Path("runs/nano"), budget: Budget = None) -> None:
     work.data()
     for name in STAGES:
         print(f"== {name}", flush=True)
-        seed_everything(1)
         work.train(name)
     work.export(run / "nano")
     work.export(run / "nano-fast", student=True)

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -169,9 +168,3 @@ STAGES: Mapping[str, Callable[[Run], Stage]] = {
     "student": _student,
 }
 """In the order in which they run."""
-
-
-def seed_everything(seed: int) -> None:
-    """Seeds of the libraries, for what a stage draws while it is being built."""
-    torch.manual_seed(seed)
-    np.random.seed(seed)
