@@ -18,7 +18,7 @@ from antiphon.engine.flow.conformer import KeyValues, run_layers
 from antiphon.engine.flow.cosyvoice2 import UP_RATE, ConformerFlow
 from antiphon.engine.flow.flow_matching import SolverPlan, fixed_noise, noise_slice
 from antiphon.engine.flow.stream import FlowVoice
-from antiphon.engine.flow.unet import Memory
+from antiphon.engine.flow.unet_layers import Memory
 from antiphon.engine.flow.unet_matching import UNetSolution
 
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from antiphon.engine.checkpoint.unet_config import UNetConfig
 from antiphon.engine.flow.flow_matching import SolverPlan, guide
-from antiphon.engine.flow.unet import Memory, UNet
+from antiphon.engine.flow.unet import UNet
+from antiphon.engine.flow.unet_layers import Memory
 
 
 @dataclass(slots=True, eq=False)
