@@ -24,10 +24,10 @@ serve: $(VENV)/.run  ## leave the server running
 	@$(BIN)/antiphon serve --config "$$CONFIG"
 
 test: $(VENV)/.dev  ## the fast tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m slow --numprocesses auto --dist loadfile
 
 bench: $(VENV)/.dev  ## the short benchmarks, with tables
 	@mkdir -p build/bench
