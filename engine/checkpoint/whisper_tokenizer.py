@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib.util
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -97,31 +96,21 @@ def _decode(token: str) -> bytes:
 
 
 def _model(tokens: list[bytes]) -> BPE:
-    """Turn ranks into a vocabulary and the merges that lead to each token."""
+    """Turn ranks into a vocabulary and merges.
+
+    By ranks, any two neighbours merge whose join is a token, the lowest rank first: so every way to
+    cut a token into two tokens is a merge, in the order of the whole token's rank.
+    """
     letters = _byte_letters()
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    merges = []
-    for rank, token in enumerate(tokens):
-        parts = _parts_before(token, rank, ranks)
-        if len(parts) == 2:
-            merges.append((_spell(parts[0], letters), _spell(parts[1], letters)))
-    vocabulary = {_spell(token, letters): rank for rank, token in enumerate(tokens)}
-    return BPE(vocab=vocabulary, merges=merges)
-
-
-def _parts_before(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:
-    """Merge a token's bytes as far as ranks below its own lead; two parts remain."""
-    parts = [token[index : index + 1] for index in range(len(token))]
-    while len(parts) > 1:
-        pairs = [
-            (ranks.get(left + right, rank), place)
-            for place, (left, right) in enumerate(pairwise(parts))
-        ]
-        lowest, place = min(pairs)
-        if lowest >= rank:
-            break
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
-    return parts
+    names = [_spell(token, letters) for token in tokens]
+    known = dict(zip(tokens, names, strict=True))
+    merges = [
+        (known[token[:cut]], known[token[cut:]])
+        for token in tokens
+        for cut in range(1, len(token))
+        if token[:cut] in known and token[cut:] in known
+    ]
+    return BPE(vocab={name: rank for rank, name in enumerate(names)}, merges=merges)
 
 
 def _spell(token: bytes, letters: list[str]) -> str:
