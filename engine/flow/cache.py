@@ -51,9 +51,8 @@ class PagePool:
         self.page_bytes = layers * frames * 2 * width * dtype.itemsize
         # Page 0 is never given away: short rows of a batch point at it where they have no chunk.
         count = 1 + max(1, budget_bytes // self.page_bytes)
-        self.layers = [
-            torch.zeros(count, frames, 2 * width, dtype=dtype, device=device) for _ in range(layers)
-        ]
+        shape = (count, frames, 2 * width)
+        self.layers = [_untouched(shape, dtype, torch.device(device)) for _ in range(layers)]
         self._free: deque[int] = deque(range(1, count))
         self.capacity = count - 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -225,3 +226,15 @@ def test_half_precision_keeps_the_mel_close() -> None:
     exact = models.whole(models.prompt(28), tokens)
     assert mel.dtype == torch.float32
     assert (mel - exact).abs().mean() < 0.02 * exact.std()
+
+
+def test_a_large_pool_takes_no_memory_before_it_is_used() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("resident memory is read from /proc")
+    before = resident()
+    pool = PagePool(layers=2, frames=50, width=64, budget_bytes=512 << 20)
+    assert pool.capacity * pool.page_bytes > 500 << 20
+    assert resident() - before < 64 << 20
