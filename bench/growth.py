@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TOKENS_A_SECOND = 25
 EARLY, LATE = (10, 15), (55, 60)
 REPETITIONS = 5
+UNLIMITED = AcousticSettings(left_context_chunks=None)
 UPSTREAM_HOPS = (25, 50, 100)
 """Upstream doubles its hop up to 100 tokens."""
 
@@ -105,7 +106,7 @@ def recomputing(lab: Lab, prompt: AcousticPrompt, tokens: list[int]) -> Growth:
         before, given = given, min(len(tokens), given + hop)
         seen = tokens[: min(len(tokens), given + LOOK_AHEAD_TOKENS)]
         lab.core.forget_voice(prompt.key)
-        stream = lab.open(prompt, AcousticSettings())
+        stream = lab.open(prompt, UNLIMITED)
         _, spent = lab.speak(stream, seen, final=given == len(tokens))
         seconds.append(given / TOKENS_A_SECOND)
         cost.append(spent / ((given - before) / TOKENS_A_SECOND))
@@ -119,7 +120,7 @@ def mel_distance(
     hops = [CHUNK_TOKENS] * (len(tokens) // CHUNK_TOKENS)
     limited = AcousticSettings(left_context_chunks=left_context)
     differences = [
-        (lab.mel(p, tokens, limited, hops) - lab.mel(p, tokens, AcousticSettings(), hops)).abs()
+        (lab.mel(p, tokens, limited, hops) - lab.mel(p, tokens, UNLIMITED, hops)).abs()
         for p in prompts
     ]
     return float(torch.stack([difference.mean() for difference in differences]).mean())
