@@ -6,8 +6,8 @@ and more sessions, the vocoder, and first hops of many sessions asked for at onc
 through the engine's own policy (simulate.py) for first-packet percentiles and capacity. With CUDA:
 half precision, captured calls, memory, and the achieved share of what the device can do.
 
-    python -m antiphon.bench.full_size --json full.json --plot full.png
-    python -m antiphon.bench.full_size --model DIR --quick          # any smaller checkpoint
+    python -m bench.full_size --json full.json --plot full.png
+    python -m bench.full_size --model DIR --quick          # any smaller checkpoint
 """
 
 from __future__ import annotations

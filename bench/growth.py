@@ -5,7 +5,7 @@ left context, and with everything computed again at each hop as upstream does (i
 growing hops, its vocoder over all mel so far). The price of a limit is the distance of its mel from
 that of unlimited context. Times are processor seconds of one thread.
 
-    python -m antiphon.bench.growth --model DIR --json growth.json --plot growth.png
+    python -m bench.growth --model DIR --json growth.json --plot growth.png
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ samples, distance of the mel, and click energy (the largest sample-to-sample jum
 at the border against what speech has anyway). The same measures at a border on the grid, which is
 exact, and away from any border, are the scale.
 
-    python -m antiphon.bench.hop_border --model DIR --json border.json --plot border.png
+    python -m bench.hop_border --model DIR --json border.json --plot border.png
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ is the loop's lag. Measured: an idle loop; the engine's worker thread with the i
 switch interval and a short one; the same work in another process, where only the cores are shared.
 Audio seconds made per second say what each costs.
 
-    python -m antiphon.bench.loop_lag --model DIR --json lag.json --plot lag.png
+    python -m bench.loop_lag --model DIR --json lag.json --plot lag.png
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Sessions arrive at random, their tokens come at the speed of a speech LM, and ev
 is given to whom `engine/acoustic/policy.py` chooses. The clock is simulated: a call takes what the
 step times say, so that a GPU's load is studied on a laptop in seconds.
 
-    python -m antiphon.bench.simulate --sessions 1 4 16 64 --base-ms 3 --row-ms 0.02
-    python -m antiphon.bench.simulate --times full_size.json        # as full_size.py measured them
+    python -m bench.simulate --sessions 1 4 16 64 --base-ms 3 --row-ms 0.02
+    python -m bench.simulate --times full_size.json        # as full_size.py measured them
 """
 
 from __future__ import annotations
