@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -15,7 +16,7 @@ from antiphon.engine.acoustic.loader import load_acoustic_engine, load_decoder
 from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.checkpoint import open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
-from antiphon.engine.errors import InvalidRequest
+from antiphon.engine.errors import InvalidRequest, SynthesisFailed
 from antiphon.engine.flow.cosyvoice2 import ConformerFlow
 from antiphon.engine.flow.flow_matching import plan_solver
 from antiphon.engine.vocoder.compat import UpstreamCache, upstream_window
@@ -172,5 +173,23 @@ async def test_turns_of_one_voice_share_its_prompt_and_do_not_touch_each_other()
         second = await speak(engine, [28, 60], settings)
         assert [len(piece) for piece in first] == [len(piece) for piece in second]
         assert all(torch.equal(one, two) for one, two in zip(first, second, strict=True))
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_mel_that_is_not_finite_ends_its_turn_alone(version: int) -> None:
+    engine = load_acoustic_engine(open_checkpoint(golden.model_dir(version)), EngineSettings())
+    nobody = np.zeros(0, np.int64), np.zeros((0, 80), np.float32)
+    broken = acoustic_prompt(*nobody, np.full(192, np.nan, np.float32))
+    whole = acoustic_prompt(*nobody, np.ones(192, np.float32))
+    try:
+        settings = AcousticSettings(steps=1)
+        bad, good = await engine.open(broken, settings), await engine.open(whole, settings)
+        with pytest.raises(SynthesisFailed):
+            await bad.speak([1, 2, 3, 4, 5, 6], final=True)
+        spoken = await good.speak([1, 2, 3, 4, 5, 6], final=True)
+        assert np.isfinite(spoken.samples).all()
+        assert len(spoken.samples) > 0
     finally:
         await engine.close()
