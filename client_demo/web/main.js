@@ -6,6 +6,7 @@ import { Player, RATE } from "./player.js";
 import { Scope } from "./scope.js";
 import { SpeechSocket } from "./speech-socket.js";
 import { Transcript } from "./transcript.js";
+import { watchEnrolment } from "./enrol.js";
 import { watchDrops } from "./watermark.js";
 import { Writer } from "./writer.js";
 
@@ -311,5 +312,13 @@ document.addEventListener("keydown", (event) => {
 watchDrops({
   drop: at("drop"), input: at("file"), verdict: at("verdict"), spans: at("spans"),
   key: () => at("key").value,
+});
+watchEnrolment({
+  form: at("enrol"), record: at("record"), status: at("enrolled"), report: at("report"),
+  key: () => at("key").value,
+  async added({ name, model }) {
+    await tryLoadVoices();
+    at("voice").value = `${model}/${name}`;
+  },
 });
 tryLoadVoices();
