@@ -96,6 +96,10 @@ class PremadeEngine:
         """Those of the maker."""
         return self._maker.voices()
 
+    def check_voice(self, name: str) -> None:
+        """Those of the maker."""
+        self._maker.check_voice(name)
+
     async def warm_up(self) -> None:
         """Nothing to warm."""
 

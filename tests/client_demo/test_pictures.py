@@ -63,9 +63,9 @@ async def recording(server: Running, text: str, path: Path, pause_s: float = 0.0
 @pytest.mark.parametrize(
     ("name", "width", "height", "scheme"),
     [
-        ("page-light.png", 1280, 820, "light"),
-        ("page-dark.png", 1280, 820, "dark"),
-        ("page-phone.png", 390, 1500, "light"),
+        ("page-light.png", 1280, 1220, "light"),
+        ("page-dark.png", 1280, 1220, "dark"),
+        ("page-phone.png", 390, 1600, "light"),
     ],
 )
 async def test_the_page_while_it_speaks(
