@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from antiphon.engine.acoustic.settings import SPEEDS
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
 from antiphon.engine.engine_voices import EngineVoices, RequireAllowed
@@ -72,6 +73,7 @@ class CosyVoiceEngine:
             modes=able.modes,
             languages=able.languages,
             speaks_before_clause_end=able.while_writing,
+            speed=SPEEDS,
             pronunciation=able.pronunciation,
             hop_tokens=(SMALLEST_HOP, LARGEST_HOP) if able.has_hops else None,
         )
@@ -191,9 +193,13 @@ class CosyVoiceEngine:
 
     def _refuse_unsupported(self, request: SpeechRequest) -> None:
         able = self._capabilities
-        if request.speed != 1.0:
+        slowest, fastest = able.speed
+        # Written so that NaN is refused too.
+        if not slowest <= request.speed <= fastest:
             raise UnsupportedFeature(
-                f"The model {able.model} speaks at speed 1 only.", field="speed", limit=1
+                f"The model {able.model} speaks at speeds from {slowest:g} to {fastest:g}.",
+                field="speed",
+                limit=fastest if request.speed > fastest else slowest,
             )
         if request.instruct and Mode.INSTRUCT not in able.modes:
             raise UnsupportedFeature(
@@ -210,21 +216,24 @@ class CosyVoiceEngine:
                 raise UnsupportedFeature(f"The model {able.model} has no hops.", field=field)
 
     def _for(self, request: SpeechRequest) -> SessionSettings:
-        """Return the deployment's settings with the request's hops."""
+        """Return the deployment's settings with the request's speed and hops."""
+        settings = replace(
+            self._settings, acoustic=replace(self._settings.acoustic, speed=request.speed)
+        )
         wanted: dict[str, Any] = {
             name: value
             for name, value in (("first_hop", request.first_hop), ("max_hop", request.max_hop))
             if value is not None
         }
         if not wanted:
-            return self._settings
+            return settings
         hops = self._settings.hops
         if request.max_hop is None and request.first_hop is not None:
             wanted["max_hop"] = max(hops.max_hop, request.first_hop)
         if request.first_hop is None and request.max_hop is not None:
             wanted["first_hop"] = min(hops.first_hop, request.max_hop)
         try:
-            return replace(self._settings, hops=replace(hops, **wanted))
+            return replace(settings, hops=replace(hops, **wanted))
         except InvalidConfiguration as error:
             raise InvalidRequest(error.message, field=error.field, limit=error.limit) from error
 

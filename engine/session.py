@@ -95,7 +95,9 @@ class CosyVoiceSession(Turn):
         self._seed = seed
         self._text = TextQueue(settings.text_queue_characters)
         self._clock = TurnClock(stages.mix_ratio)
-        self._progress = ProgressTracker(*stages.mix_ratio, stages.seconds_a_token)
+        self._progress = ProgressTracker(
+            *stages.mix_ratio, stages.seconds_a_token / settings.acoustic.speed
+        )
         self._reason = FinishReason.EMPTY
         self._border = Border.NONE
         self._speech_tokens = 0

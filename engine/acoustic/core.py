@@ -14,12 +14,12 @@ from typing import Any
 from antiphon.engine.acoustic.decoder import (
     MelState,
     MelStreamer,
-    SpeechValue,
     SpeechVocoder,
 )
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
 from antiphon.engine.acoustic.policy import BatchLimits, Demand, choose
 from antiphon.engine.acoustic.settings import EngineSettings
+from antiphon.engine.acoustic.tempo import TempoState, TempoVocoder
 from antiphon.engine.acoustic.work import FlowWork, VoiceKey, VoicePrompt, VoicePrompts
 from antiphon.engine.errors import AntiphonError, Overloaded, SynthesisFailed
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
@@ -32,7 +32,7 @@ class Stream:
 
     settings: AcousticSettings
     prompt: VoicePrompt
-    speech: SpeechValue
+    speech: TempoState
     flow: MelState | None = None
     solved: int = 0
     """Tokens, the prompt's included, that were solved at least once."""
@@ -75,7 +75,7 @@ class AcousticCore:
         settings: EngineSettings,
     ) -> None:
         self._streamer = streamer
-        self._vocoder = vocoder
+        self._vocoder = TempoVocoder(vocoder)
         self._limits = BatchLimits(settings.batch_rows, settings.urgent_s, settings.free_rows)
         self._voices = VoicePrompts(settings.voices_mib << 20)
         self._building: list[VoicePrompt] = []
@@ -102,7 +102,7 @@ class AcousticCore:
         """Start a turn; its voice's prompt is put to work unless it is there already."""
         plan = plan_solver(settings.solver, settings.steps, settings.cfg_rate)
         prompt = self._prompt(VoiceKey(voice_key, plan), voice, plan, now)
-        return Stream(settings, prompt, self._vocoder.start())
+        return Stream(settings, prompt, self._vocoder.start(settings.speed))
 
     def forget_voice(self, voice_key: str) -> None:
         """Drop what is held for a voice. Turns that speak with it keep it until they end."""

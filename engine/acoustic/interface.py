@@ -32,6 +32,8 @@ class AcousticSettings:
     Cost and memory are flat beyond it. Eight seconds change the mel of a long turn about as much
     as halving the solver's steps does (docs/engine.md).
     """
+    speed: float = 1.0
+    """Tempo of the speech, 0.5 to 2; the pitch stays. A token's samples are divided by it."""
     lead_s: float | None = None
     """Calls: compute at most this far ahead of the listener. None: as capacity allows."""
 

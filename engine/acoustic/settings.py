@@ -14,6 +14,8 @@ STRONGEST_GUIDANCE = 10.0
 SMALLEST_LEFT_CONTEXT = 1
 """Chunks: the position convolutions and the look-ahead reach into the chunk before."""
 LONGEST_LEAD_S = 60.0
+SPEEDS = (0.5, 2.0)
+"""Beyond these the stretched mel is no speech that the vocoder was trained on."""
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 
@@ -79,6 +81,7 @@ def validate_session(settings: AcousticSettings) -> None:
         )
     _check("steps", settings.steps, 1, MOST_STEPS)
     _check("cfg_rate", settings.cfg_rate, 0.0, STRONGEST_GUIDANCE)
+    _check("speed", settings.speed, *SPEEDS)
     if settings.solver not in ("euler", "midpoint"):
         raise InvalidConfiguration(
             f"solver is {settings.solver!r}, but must be euler or midpoint",
