@@ -63,8 +63,8 @@ async def recording(server: Running, text: str, path: Path, pause_s: float = 0.0
 @pytest.mark.parametrize(
     ("name", "width", "height", "scheme"),
     [
-        ("page-light.png", 1280, 1220, "light"),
-        ("page-dark.png", 1280, 1220, "dark"),
+        ("page-light.png", 1280, 1010, "light"),
+        ("page-dark.png", 1280, 1010, "dark"),
         ("page-phone.png", 390, 1600, "light"),
     ],
 )
