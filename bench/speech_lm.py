@@ -41,6 +41,8 @@ TEXT_IDS, MAX_RATIO = 40, 4.0
 PROMPT_BLOCKS = 8
 """Blocks of text and speech in the voice prompt of the cache measurement."""
 POSITIONS = 1024
+QUIET_S = 0.5
+"""A block of text counts as spoken when no token came for so long."""
 
 
 @dataclass(frozen=True)
@@ -203,30 +205,30 @@ async def block_to_token(
 
     The text comes block by block, each once the one before is spoken.
     """
-    per_text, per_speech = subject.checkpoint.lm_config.mix_ratio
+    per_text = subject.checkpoint.lm_config.mix_ratio[0]
     given: list[float] = []
     came: list[float] = []
-    spoken = asyncio.Event()
+    last = 0.0
 
     async def text() -> AsyncIterator[Sequence[int]]:
+        nonlocal last
         ids = subject.text(3, blocks * per_text)
         for at in range(0, len(ids), per_text):
-            given.append(time.perf_counter())
+            last = time.perf_counter()
+            given.append(last)
             yield ids[at : at + per_text]
-            await spoken.wait()
-            spoken.clear()
-            await asyncio.sleep(0.02)
+            # The block is spoken when nothing comes any more: a fill may end it early.
+            while time.perf_counter() - last < QUIET_S:  # noqa: ASYNC110 (an absence has no event)
+                await asyncio.sleep(QUIET_S / 4)
+            if len(came) < len(given):
+                given.pop()
 
     request = subject.request(3, text=text(), min_ratio=0.0)
-    tokens = grow(lm, request) if growing else lm.generate(request)
-    count = 0
-    async for _ in tokens:
-        if count % per_speech == 0 and count // per_speech < blocks:
-            came.append(time.perf_counter())
-        count += 1
-        if count % per_speech == 0:
-            spoken.set()
-    return [1e3 * (b - a) for a, b in zip(given, came, strict=False)][1:]
+    async for _ in grow(lm, request) if growing else lm.generate(request):
+        last = time.perf_counter()
+        if len(came) < len(given):
+            came.append(last)
+    return [1e3 * (b - a) for a, b in zip(given, came, strict=True)][1:]
 
 
 async def grow(lm: VLLMSpeechLM, request: SpeechLMRequest) -> AsyncIterator[int]:
