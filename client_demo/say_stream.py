@@ -34,7 +34,9 @@ async def send(socket: websockets.ClientConnection, pieces: AsyncIterator[str]) 
     await socket.send(json.dumps({"type": "input.done"}))
 
 
-async def say(url: str, voice: str | None, pieces: AsyncIterator[str]) -> tuple[bytes, dict[str, object]]:
+async def say(
+    url: str, voice: str | None, pieces: AsyncIterator[str]
+) -> tuple[bytes, dict[str, object]]:
     """Speak pieces of text; returns 16-bit PCM and the server's report on the turn."""
     audio = bytearray()
     async with websockets.connect(url + PATH, max_size=None) as socket:
