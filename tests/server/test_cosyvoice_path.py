@@ -41,7 +41,8 @@ async def test_samples_are_960_for_each_speech_token(
         assert started["model"] == "tiny"
         heard = await client.say(TEXT, pieces=4)
     tokens = _tokens(server) - before
-    assert heard.done["finish_reason"] == "stop"
+    # Random weights rarely say that the text is spoken.
+    assert heard.done["finish_reason"] in ("stop", "length")
     assert heard.done["samples"] == 960 * tokens > 0
     assert heard.done["characters"] == len(TEXT.rstrip())
     assert np.isfinite(heard.pcm).all()
