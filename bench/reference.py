@@ -29,11 +29,11 @@ from antiphon.engine.checkpoint import open_checkpoint
 from antiphon.engine.cosyvoice import CosyVoiceEngine
 from antiphon.engine.interface import SpeechAudio, SpeechRequest
 from antiphon.engine.voice.consent import Consent
-from antiphon.engine.voice.enrol import EnrolmentSettings, enrol
+from antiphon.engine.voice.enrol import MIN_REFERENCE_S, EnrolmentSettings, enrol
 from antiphon.engine.voice.folder import VoiceFolder
 from antiphon.engine.voice.quality import Bounds, QualityThresholds
 from antiphon.engine.voice.quality_measures import analyse, snr_db
-from antiphon.engine.voice.reference import ReferenceExtractor
+from antiphon.engine.voice.reference import MAX_REFERENCE_S, ReferenceExtractor
 from antiphon.engine.voice.resample import resample
 from antiphon.engine.voice.store import VoiceStore
 from antiphon.engine.watermark.none import NoWatermark
@@ -63,23 +63,27 @@ NO_GATE = QualityThresholds(
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A speaker's clean speech, sentence by sentence."""
+    """A speaker's clean speech, clause by clause."""
 
     texts: list[str]
     pieces: list[measure.Samples]
 
     def first(self, seconds: float) -> tuple[str, measure.Samples]:
-        """Return the words and samples of as many whole sentences as fit, at least 3 s of them."""
+        """Return words and samples of the clauses that come nearest to a length, at least 3 s."""
         pause = np.zeros(int(PAUSE_S * RATE_HZ), np.float32)
         joined = pause
         said: list[str] = []
-        for text, piece in zip(self.texts, self.pieces, strict=True):
+        shortest = MIN_REFERENCE_S * RATE_HZ
+        order = list(range(len(self.pieces)))
+        # The shortest reference is one clause of its length; longer ones go on from it.
+        order.sort(key=lambda i: abs(len(self.pieces[i]) + 2 * len(pause) - 1.1 * shortest))
+        for text, piece in ((self.texts[i], self.pieces[i]) for i in order):
             longer = np.concatenate([joined, piece, pause])
-            if len(longer) > seconds * RATE_HZ and len(joined) >= 3 * RATE_HZ:
-                break
-            joined, said = longer, [*said, text]
-        limit = int(30 * RATE_HZ)
-        return " ".join(said), joined[:limit]
+            nearer = abs(len(longer) - seconds * RATE_HZ) < abs(len(joined) - seconds * RATE_HZ)
+            fits = len(longer) <= MAX_REFERENCE_S * RATE_HZ
+            if fits and (nearer or len(joined) < shortest):
+                joined, said = longer, [*said, text]
+        return " ".join(said), joined
 
 
 @dataclass(slots=True)
@@ -90,6 +94,8 @@ class Cell:
     condition: str
     errors: int = 0
     words: int = 0
+    lengths: list[float] = field(default_factory=list)
+    """Seconds that the references really have."""
     own: list[float] = field(default_factory=list)
     other: list[float] = field(default_factory=list)
     snr: list[float] = field(default_factory=list)
@@ -97,7 +103,7 @@ class Cell:
     def row(self) -> Row:
         """Return the figures as a table row."""
         return {
-            "reference s": self.seconds,
+            "reference s": round(statistics.fmean(self.lengths), 1),
             "condition": self.condition,
             "likeness": statistics.fmean(self.own),
             "to another": statistics.fmean(self.other),
@@ -112,7 +118,9 @@ def record(count: int, seed: int = 77) -> list[Recording]:
     made = []
     for number in range(count):
         warp = random_warp(random)
-        texts = sentences(12, seed=seed + number)
+        # Clauses of 1 and of 3 to 4 s, which add up to any length.
+        clauses = [text.split(", ") for text in sentences(12, seed=seed + number)]
+        texts = [f"{clause.rstrip('.')}." for pair in clauses for clause in reversed(pair)]
         pieces = [speaker.speak(text, warp, seed=index) for index, text in enumerate(texts)]
         made.append(Recording(texts, pieces))
     return made
@@ -182,7 +190,8 @@ async def measure_cells(
             for seconds in lengths:
                 for condition in CONDITIONS:
                     cell = Cell(seconds, condition)
-                    for number in range(len(recordings)):
+                    for number, recording in enumerate(recordings):
+                        cell.lengths.append(len(recording.first(seconds)[1]) / RATE_HZ)
                         name = voice_name(number, seconds, condition)
                         spoken = [await say(engine, name, t, i) for i, t in enumerate(texts)]
                         _measure(cell, number, voices, texts, spoken)
