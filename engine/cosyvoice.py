@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -46,6 +47,8 @@ from antiphon.engine.watermark.interface import Watermark
 
 WARM_UP_TEXT = "Hello there, this is a test."
 SEEDS = 2**31
+MOST_WARM_VOICES = 32
+"""Voices whose prompts are solved at start; those beyond are at their first use."""
 
 
 class CosyVoiceEngine:
@@ -161,14 +164,22 @@ class CosyVoiceEngine:
         return self._stages.lm.load_now + self._stages.acoustic.open_streams
 
     async def warm_up(self) -> None:
-        """Speak a short text in the checkpoint's first voice, or in none where it has none."""
+        """Speak a short text in the checkpoint's first voice, or in none where it has none.
+
+        The other voices' prompts are solved too, so that their first callers do not wait for it.
+        """
         voice = self._voices.first() or _nobody(self._checkpoint.mel_config.num_mels)
         session = self._session(SpeechRequest(voice.name, seed=0), voice)
         await session.push_text(WARM_UP_TEXT)
         await session.end_text()
         async for event in session.events():
             if isinstance(event, SpeechFinished):
-                return
+                break
+        for info in self._voices.infos()[:MOST_WARM_VOICES]:
+            # A voice that may not be used now stays cold.
+            with suppress(InvalidRequest):
+                known, _ = self._voices.get(info.name)
+                await self._stages.acoustic.warm_voice(known.acoustic, self._settings.acoustic)
 
     async def open_session(self, request: SpeechRequest) -> CosyVoiceSession:
         """See `Engine`."""

@@ -79,6 +79,9 @@ class AcousticEngine(Protocol):
     def open_streams(self) -> int:
         """Turns that are open now."""
 
+    async def warm_voice(self, prompt: AcousticPrompt, settings: AcousticSettings) -> None:
+        """Solve a voice's prompt now, so that its first session does not pay for it."""
+
     def forget_voice(self, key: str) -> None:
         """Drop what is kept for the voice of this `AcousticPrompt.key`."""
 
