@@ -30,13 +30,16 @@ from antiphon.engine.interface import (
 from antiphon.engine.preset.joins import Speech, pause, trimmed
 from antiphon.engine.preset.model import SAMPLE_RATE_HZ, PresetModel
 from antiphon.engine.preset.phonemes import PhonemeString, SpokenWord, phoneme_strings
-from antiphon.engine.text.clauses import Clause, ClauseSplitter
+from antiphon.engine.silence import SilenceGuard
+from antiphon.engine.text.clauses import Clause, ClauseLimits, ClauseSplitter
 from antiphon.engine.text.normalizer import StreamingNormalizer
 from antiphon.engine.text.validate import validate_text
 from antiphon.engine.turn import FLUSH, Flush, TextQueue, Turn
 from antiphon.engine.watermark.interface import Watermark
 from antiphon.engine.watermark.marked import FloatSamples, MarkedAudio
 
+CLAUSES = ClauseLimits(first_max_words=5)
+"""A listener waits for the whole first clause, so it is cut earlier than the others."""
 T = TypeVar("T")
 A = TypeVar("A")
 
@@ -86,6 +89,7 @@ class PresetSession(Turn):
         self._text = TextQueue(text_queue_characters)
         self._timings = _Timings()
         self._mark = stages.watermark.stream(SAMPLE_RATE_HZ)
+        self._guard = SilenceGuard(SAMPLE_RATE_HZ)
         self._pushed = 0
         self._handed_out = 0
         self._last_mark: str | None = None
@@ -124,6 +128,7 @@ class PresetSession(Turn):
                     for stretch in await self._in_worker(self._speak, clause):
                         for event in await self._marked(stretch):
                             yield event
+            self._guard.finish()
             for event in await self._released():
                 yield event
             reason = FinishReason.STOP if self._pushed else FinishReason.EMPTY
@@ -133,7 +138,7 @@ class PresetSession(Turn):
 
     async def _clauses(self) -> AsyncGenerator[Clause | Flush, None]:
         """Text front end: clauses, as soon as no later text can change them."""
-        normalizer, splitter = StreamingNormalizer(), ClauseSplitter()
+        normalizer, splitter = StreamingNormalizer(), ClauseSplitter(CLAUSES)
         async for item in self._text:
             started = time.monotonic()
             if isinstance(item, Flush):
@@ -161,6 +166,7 @@ class PresetSession(Turn):
         return stretches
 
     async def _marked(self, stretch: _Stretch) -> list[SpeechEvent]:
+        self._guard.check(stretch.samples)
         start = self._pushed + stretch.pause_samples
         self._pushed += len(stretch.samples)
         if stretch.word is not None:
