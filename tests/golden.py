@@ -7,6 +7,7 @@ array is in neither.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,13 @@ def golden_path(relative: str) -> Path:
 def model_dir(version: int) -> Path:
     """Return the tiny official-layout checkpoint of a generation."""
     return golden_path(f"tiny-cosyvoice{version}")
+
+
+def speaking_model_dir(version: int) -> Path:
+    """Return a checkpoint that is to be spoken with; version 1 needs Whisper's tokenizer file."""
+    if version == 1 and importlib.util.find_spec("whisper") is None:
+        pytest.skip("openai-whisper, whose tokenizer version 1 uses, is not installed")
+    return model_dir(version)
 
 
 @cache

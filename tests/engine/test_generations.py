@@ -43,7 +43,7 @@ TRANSCRIPT = "The quick brown fox jumps over the lazy dog."
 
 @cache
 def checkpoint(version: int) -> Checkpoint:
-    return open_checkpoint(golden.model_dir(version))
+    return open_checkpoint(golden.speaking_model_dir(version))
 
 
 @cache
@@ -71,7 +71,7 @@ def speaker(version: int) -> PromptVoice:
 
 
 def engine(version: int, directory: Path | None = None) -> CosyVoiceEngine:
-    opened = open_checkpoint(directory or golden.model_dir(version))
+    opened = open_checkpoint(directory or golden.speaking_model_dir(version))
     stages = load_stages(opened, NoWatermark(), max_sessions=2)
     # Random weights never say that the text is spoken: the greatest length ends every segment.
     ratios = (8.0, 12.0) if opened.generation == 1 else (2.0, 3.0)
@@ -171,7 +171,7 @@ def test_version_1_is_asked_as_its_reference_is() -> None:
 
 async def test_version_1_follows_instructions_where_it_was_trained_to(tmp_path: Path) -> None:
     directory = tmp_path / "tiny-Instruct"
-    shutil.copytree(golden.model_dir(1), directory)
+    shutil.copytree(golden.speaking_model_dir(1), directory)
     make = PromptMaker(open_checkpoint(directory))
     expected = golden.notes(1)["frontend_modes"]["instruct"]["prompt_text"]
     for written in (HAPPY, f"{HAPPY}<endofprompt>", f"{HAPPY}<|endofprompt|>"):

@@ -15,21 +15,21 @@ from tests import golden
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_whole_directory_has_no_problems(version: int) -> None:
-    report = inspect_checkpoint(golden.model_dir(version))
+    report = inspect_checkpoint(golden.speaking_model_dir(version))
     assert (report.generation, report.problems, report.unknown_keys) == (version, [], [])
     assert report.complete
     assert report.voices == ["tiny_speaker"]
     assert [weights.file for weights in report.weights] == ["llm.pt", "flow.pt", "hift.pt"]
     assert all(weights.fits and weights.parameters > 1000 for weights in report.weights)
     sizes = {file.name: file.size for file in report.files}
-    assert sizes["llm.pt"] == (golden.model_dir(version) / "llm.pt").stat().st_size
+    assert sizes["llm.pt"] == (golden.speaking_model_dir(version) / "llm.pt").stat().st_size
     assert report.sample_rate == {1: 22050, 2: 24000, 3: 24000}[version]
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     directory = tmp_path / "copied"
-    shutil.copytree(golden.model_dir(3), directory)
+    shutil.copytree(golden.speaking_model_dir(3), directory)
     return directory
 
 

@@ -44,7 +44,7 @@ def recording() -> bytes:
 
 
 def tiny(version: int, folder: VoiceFolder | None = None) -> CosyVoiceEngine:
-    opened = open_checkpoint(golden.model_dir(version))
+    opened = open_checkpoint(golden.speaking_model_dir(version))
     stages = load_stages(opened, NoWatermark(), max_sessions=2)
     # Random weights never say that the text is spoken: the greatest length ends every segment.
     stages = replace(stages, length_ratios=(2.0, 3.0))
