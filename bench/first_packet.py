@@ -147,7 +147,7 @@ def draw(axes: Axes, measured: list[Measured], floor: Floor | None) -> None:
 def main() -> None:
     """Run the benchmark."""
     parser = switches(__doc__.splitlines()[0])
-    parser.add_argument("--config", type=Path, default=Path("configs/nano.yaml"))
+    parser.add_argument("--config", type=Path, default=Path("configs/preset.yaml"))
     parser.add_argument("--voice", help="the configured default if not given")
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--rounds", type=int, help="rounds of callers for each count")

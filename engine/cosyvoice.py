@@ -101,6 +101,7 @@ class CosyVoiceEngine:
         max_sessions: int = 8,
         device: str = "cpu",
         voices: VoiceFolder | None = None,
+        top_p: float | None = None,
     ) -> Self:
         """Load a model directory of any generation.
 
@@ -112,6 +113,7 @@ class CosyVoiceEngine:
             max_sessions: turns that the speech LM decodes together; as many again may wait.
             device: `cpu`, `cuda`, or `auto` for CUDA where it is there.
             voices: the deployment's voices; those that were made for this model are its own too.
+            top_p: share of probability that the speech LM draws from, instead of the checkpoint's.
 
         Raises:
             CheckpointError: files that are missing or do not fit.
@@ -121,6 +123,8 @@ class CosyVoiceEngine:
         stages = load_stages(
             checkpoint, watermark, max_sessions=max_sessions, device=choose_device(device)
         )
+        if top_p is not None:
+            stages = replace(stages, sampling=replace(stages.sampling, top_p=top_p))
         return cls(checkpoint, stages, name=name, settings=settings, voices=voices)
 
     @property

@@ -120,6 +120,11 @@ class CosyVoiceSession(Turn):
         """No more text will come."""
         self._text.end()
 
+    async def cancel(self) -> None:
+        """See `SpeechSession`. A writer is let go of even if nobody has read the events yet."""
+        await super().cancel()
+        self._text.close()
+
     async def _events(self) -> AsyncGenerator[SpeechEvent, None]:
         try:
             pieces = self._pieces()

@@ -120,6 +120,9 @@ class CosyVoiceEngineSection(_EngineSection):
     solver: Literal["euler", "midpoint"] = "euler"
     solver_steps: int = Field(default=10, ge=1, le=100)
     """Evaluations of the flow for each hop; cost grows with them."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Share of probability that the speech LM draws from; None for the checkpoint's own. Small
+    models slip less with a smaller one, and vary less."""
     cfg_rate: float = Field(default=0.7, ge=0, le=10)
     """Classifier-free guidance; 0 halves the cost."""
     left_context_chunks: int | None = Field(default=None, ge=1, le=10_000)

@@ -119,6 +119,7 @@ def _load_cosyvoice(
         settings=settings,
         max_sessions=max_sessions,
         device=section.device,
+        top_p=section.top_p,
         voices=voices,
     )
 

@@ -215,6 +215,14 @@ async def test_a_full_text_queue_holds_its_writer_and_cancel_lets_it_go(
     assert engine.busy == 0
 
 
+async def test_cancel_lets_a_writer_go_whom_nobody_listened_to(engine: CosyVoiceEngine) -> None:
+    session = await engine.open_session(SpeechRequest("zero_shot"))
+    writer = asyncio.create_task(session.push_text("word " * 200))
+    await asyncio.sleep(0)
+    await session.cancel()
+    await asyncio.wait_for(writer, 5)
+
+
 async def test_sessions_at_once_say_what_each_says_alone(engine: CosyVoiceEngine) -> None:
     texts = ["Hello there my friend.", "A ship sails on the sea.", "We walk in the park today."]
     alone = [(await speak(engine, [text], seed=9))[0] for text in texts]

@@ -13,7 +13,10 @@ from antiphon.engine.checkpoint import open_checkpoint
 from antiphon.engine.interface import FinishReason
 from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
+from antiphon.engine.text.text_stream import ArpabetTextStream, TextTokenizer
 from antiphon.engine.voice.voice import LMPrompt
+from antiphon.server.config import CosyVoiceEngineSection, load_config
+from bench.speech import sentences as sentences_of_many_words
 from tests import golden
 from tests.engine.speech_lm.cases import cut, stream
 
@@ -49,6 +52,47 @@ def distance(a: list[str], b: list[str]) -> int:
 
 def sentences(path: Path = NANO / "test_sentences.json") -> list[str]:
     return [entry["phonemes"] for entry in json.loads(path.read_text())]
+
+
+@pytest.mark.slow
+async def test_a_hundred_streamed_sentences_are_spoken_as_the_deployment_samples() -> None:
+    section = load_config(golden.ROOT / "configs" / "nano.yaml", environment={}).engines[0]
+    assert isinstance(section, CosyVoiceEngineSection)
+    assert section.top_p is not None
+    checkpoint = open_checkpoint(NANO)
+    config, ras = checkpoint.lm_config, checkpoint.lm_config.sampling
+    prompt = LMPrompt((checkpoint.tokenizer.end_of_prompt,))
+    lm = TorchSpeechLM.load(checkpoint, slots=8, positions=1024, max_waiting=100)
+
+    async def slips(seed: int, text: str) -> tuple[int, int]:
+        tokenizer = Recording(checkpoint.tokenizer)
+        front_end = ArpabetTextStream(tokenizer)
+        ids = [i for piece in front_end.push(text) + front_end.end() for i in piece.ids]
+        sampling = Sampling(section.top_p or 1.0, ras.top_k, ras.win_size, ras.tau_r, seed=seed)
+        source = stream(cut(tuple(ids), (3,)))
+        request = SpeechLMRequest(prompt, source, sampling, config.min_ratio, config.max_ratio)
+        codes = [code async for code in lm.generate(request)]
+        written = written_phones(tokenizer.text)
+        return distance(spoken_phones(codes), written), len(written)
+
+    try:
+        texts = sentences_of_many_words(100, seed=5)
+        counts = await asyncio.gather(*(slips(seed, text) for seed, text in enumerate(texts)))
+    finally:
+        await lm.close()
+    assert sum(wrong for wrong, _ in counts) <= 0.06 * sum(phones for _, phones in counts)
+
+
+class Recording:
+    """A tokenizer that remembers what it was given."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.text = ""
+
+    def encode(self, text: str) -> list[int]:
+        self.text += text
+        return self._tokenizer.encode(text)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
