@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 from pathlib import Path
 
 import matplotlib
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=Path("configs/preset.yaml"))
     parser.add_argument("--voice")
     parser.add_argument("--text", default=TEXT)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what the server reported")
     parser.add_argument("--plot", type=Path, default=Path("docs/pictures/speech.png"))
     arguments = parser.parse_args()
     config = {"seed": 1} | ({"voice": arguments.voice} if arguments.voice else {})
@@ -77,6 +79,8 @@ def main() -> None:
         speaking = speak(ready["url"], arguments.text, config, words_per_second=WORDS_PER_SECOND)
         turn = asyncio.run(speaking)
     draw(turn, arguments.text, arguments.plot)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(turn.done, indent=2) + "\n")
     print(f"{arguments.plot}: first packet {turn.first_packet_ms:.0f} ms")
 
 
