@@ -191,7 +191,7 @@ class Conversation:
         speaking.stop()
         if self.machine.closed:
             # No `Done` follows on a connection that is gone.
-            self._resources.metrics.cancels.inc()
+            self._resources.metrics.turn_dropped(speaking.model)
 
     def _ended(self, effect: OpenTurn, turn: SpeakingTurn) -> None:
         self._speaking.pop(effect.turn, None)

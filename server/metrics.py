@@ -88,6 +88,11 @@ class Metrics:
         """Read the queue depth when the metrics are read."""
         self.text_queue.set_function(characters)
 
+    def turn_dropped(self, model: str) -> None:
+        """Count a turn whose listener has gone without a word."""
+        self.turns.labels(model, "cancelled").inc()
+        self.cancels.inc()
+
     def turn_done(self, report: TurnReport) -> None:
         """Count a turn that ended."""
         model = report.settings.model

@@ -85,7 +85,13 @@ class SpeakingTurn:
         self._stages: dict[str, float] = {}
         self._encoding_since: float | None = None
         self._heard = False
+        self._accounted = 0
         self.task = asyncio.create_task(self._run(), name=f"turn-{opened.turn}")
+
+    @property
+    def model(self) -> str:
+        """Name of the engine that speaks."""
+        return self._settings.model
 
     def feed(self, text: str) -> None:
         """Add text."""
@@ -206,16 +212,19 @@ class SpeakingTurn:
         """Run encoder steps one by one and hand each one's messages over."""
         quick = encoder.format in _QUICK_FORMATS
         while True:
-            before = encoder.samples_out
             if quick:
                 messages = _next_messages(steps, 1)
             else:
                 # One at first, so that the listener does not wait for the others.
-                count = _STEPS_A_THREAD if before else 1
+                count = _STEPS_A_THREAD if encoder.samples_out else 1
                 messages = await asyncio.to_thread(_next_messages, steps, count)
             if messages is None:
                 return
-            await self._hand_over(messages, encoder.samples_out - before)
+            if messages:
+                # Some codecs keep samples for a later message, which then accounts for them.
+                samples = encoder.samples_out - self._accounted
+                self._accounted = encoder.samples_out
+                await self._hand_over(messages, samples)
             # Lets the others of this loop run between the steps of a long piece of audio.
             await asyncio.sleep(0)
 

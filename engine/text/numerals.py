@@ -15,17 +15,22 @@ NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 MAX_CARDINAL_DIGITS = 15
 """Longer integers are read digit by digit: nobody follows a quintillion by ear."""
 
+_TOO_LONG = 10**MAX_CARDINAL_DIGITS
+
 _DENOMINATORS = {2: ("half", "halves"), 4: ("quarter", "quarters")}
 
 
 def cardinal(value: int) -> list[str]:
-    """`1234` → one thousand two hundred thirty four."""
-    spoken = list(_spell(abs(value), FormatPurpose.CARDINAL))
+    """`1234` → one thousand two hundred thirty four; digit by digit where nobody could follow."""
+    size = abs(value)
+    spoken = digits(str(size)) if size >= _TOO_LONG else list(_spell(size, FormatPurpose.CARDINAL))
     return ["minus", *spoken] if value < 0 else spoken
 
 
 def ordinal(value: int) -> list[str]:
     """`23` → twenty third."""
+    if value >= _TOO_LONG:
+        return [*digits(str(value // 10)), *ordinal(value % 10)]
     return list(_spell(value, FormatPurpose.ORDINAL))
 
 

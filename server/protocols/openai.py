@@ -154,6 +154,11 @@ class HttpOutlet:
                 await self._body(payload)
             case Refused(error=error) if not self._started:
                 await self.refuse(error)
+            case Refused(error=error) if self.sse:
+                told = msgspec.json.decode(error_body(error), type=dict[str, Any])
+                await self._event({"type": "error", **told})
+                await self._chunk(b"", more=False)
+                self.ended.set()
             case Refused():
                 self.broken = True
                 self.ended.set()

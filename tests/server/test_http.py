@@ -264,6 +264,20 @@ async def test_openai_events() -> None:
         assert len(audio) == 2 * 3 * WORD_SAMPLES
 
 
+async def test_openai_events_end_with_an_error_where_speaking_fails() -> None:
+    async with serving() as server, calling(server) as http:
+        server.engine.behaviour.fail_at_word = 1
+        answer = await http.post("/v1/audio/speech", json={**BODY, "stream_format": "sse"})
+        events = [
+            json.loads(line.removeprefix("data: "))
+            for line in answer.text.splitlines()
+            if line.startswith("data: ")
+        ]
+        assert events[0]["type"] == "speech.audio.delta"
+        assert events[-1]["type"] == "error"
+        assert events[-1]["error"]["code"] == "synthesis_failed"
+
+
 async def test_openai_voices_have_fixed_meanings() -> None:
     async with serving() as server, calling(server) as http:
         sounds = []

@@ -175,6 +175,23 @@ def test_an_override_is_one_word_with_its_phones() -> None:
     assert normalise(f"**{tomato}**")[0].phones == phones
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "$1000000000000000000.00",
+        "9999999999999999999th",
+        "x^1000000000000000000",
+        "10^1111111111111111111",
+        "1e1111111111111111111",
+    ],
+)
+def test_numbers_beyond_all_names_are_read_digit_by_digit(written: str) -> None:
+    words = [word.text for word in normalise(f"Hello. {written} there.")]
+    assert words[0] == "Hello"
+    assert words[-1] == "there"
+    assert len(words) > 15
+
+
 @pytest.mark.parametrize("written", ["[X][Y]", "[B]", "[AA]", "[t][uw1]", "[T"])
 def test_brackets_without_phones_are_text(written: str) -> None:
     assert all(word.phones is None for word in normalise(written))
