@@ -32,7 +32,7 @@ test-slow: $(VENV)/.dev  ## the tests that take minutes
 bench: $(VENV)/.dev  ## the short benchmarks, with tables
 	@mkdir -p build/bench
 	@for name in first_packet watermark; do \
-		$(BIN)/python bench/$$name.py --quick --json build/bench/$$name.json --plot build/bench/$$name.png || exit 1; \
+		$(BIN)/python -m bench.$$name --quick --json build/bench/$$name.json --plot build/bench/$$name.png || exit 1; \
 	done
 
 lint: $(VENV)/.dev
