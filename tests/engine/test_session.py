@@ -14,6 +14,7 @@ from antiphon.engine.checkpoint.voices import StoredVoice, acoustic_prompt
 from antiphon.engine.cosyvoice import CosyVoiceEngine
 from antiphon.engine.errors import InvalidRequest, UnknownVoice, UnsupportedFeature
 from antiphon.engine.generations import load_stages
+from antiphon.engine.hops import HopSettings
 from antiphon.engine.interface import (
     FinishReason,
     SpeechAudio,
@@ -23,7 +24,9 @@ from antiphon.engine.interface import (
     SpeechRequest,
 )
 from antiphon.engine.prompts import on_the_grid
-from antiphon.engine.session import SessionSettings
+from antiphon.engine.segments import SegmentLimits
+from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice
+from antiphon.engine.speech_lm.request import Generation, SpeechLM, SpeechLMRequest
 from antiphon.engine.voice.voice import LMPrompt
 from antiphon.engine.watermark.none import NoWatermark
 from tests import golden
@@ -230,6 +233,62 @@ async def test_sessions_at_once_say_what_each_says_alone(engine: CosyVoiceEngine
     for one, (other, _) in zip(alone, together, strict=True):
         assert len(one) == len(other)
         assert np.abs(one - other).max() < 5e-3
+
+
+class ListeningLM:
+    """Passes requests on and writes down every speech token."""
+
+    def __init__(self, lm: SpeechLM) -> None:
+        self._lm = lm
+        self.requests: list[list[int]] = []
+
+    def generate(self, request: SpeechLMRequest) -> Generation:
+        tokens: list[int] = []
+        self.requests.append(tokens)
+        generation = self._lm.generate(request)
+        following = generation.__anext__
+
+        class Heard:
+            finish_reason = property(lambda _: generation.finish_reason)
+
+            def __aiter__(self) -> Heard:
+                return self
+
+            async def __anext__(self) -> int:
+                tokens.append(await following())
+                return tokens[-1]
+
+            async def aclose(self) -> None:
+                await generation.aclose()
+
+        return Heard()  # type: ignore[return-value]
+
+    async def close(self) -> None:
+        await self._lm.close()
+
+
+async def test_a_cut_between_segments_cannot_be_heard(engine: CosyVoiceEngine) -> None:
+    lm = ListeningLM(engine._stages.lm)
+    voice, _ = engine._voices.get("zero_shot")
+    prompt = engine._prompts.fit(voice, None, None).prompt
+    settings = replace(
+        engine._settings,
+        hops=HopSettings(first_hop=22, max_hop=25, growth=4.0, margin_s=0.0),
+        segments=SegmentLimits(2, 3, 3),
+    )
+    stages = replace(engine._stages, lm=lm)  # type: ignore[arg-type]
+    session = CosyVoiceSession(stages, SessionVoice(prompt, voice.acoustic), settings, seed=4)
+    await session.push_text("One two three four five six seven eight nine ten.")
+    await session.end_text()
+    audio = [e.audio.samples async for e in session.events() if isinstance(e, SpeechAudio)]
+    assert len(lm.requests) >= 3
+    stream = await engine._stages.acoustic.open(voice.acoustic, settings.acoustic)
+    tokens = [token for request in lm.requests for token in request]
+    whole = await stream.speak(tokens, final=True)
+    stream.close()
+    # The acoustic state runs on: what was cut for the LM is one stream of tokens for the flow.
+    assert len(whole.samples) == sum(map(len, audio))
+    assert np.abs(np.concatenate(audio) - whole.samples).max() < 5e-3
 
 
 async def test_requests_the_engine_cannot_do_are_refused_by_name(engine: CosyVoiceEngine) -> None:
