@@ -62,7 +62,7 @@ def test_a_killed_stage_goes_on_as_if_nothing_had_been(
     name: str, stages: dict[str, Make], tmp_path: Path
 ) -> None:
     plan = LoopPlan(steps=4, peak_lr=1e-3, warmup=2, eval_every=4, save_every=2)
-    whole = Loop(stages["flow"](), plan, tmp_path / "whole")
+    whole = Loop(stages[name](), plan, tmp_path / "whole")
     whole.run()
     killed = Loop(stages[name](), plan, tmp_path / "killed")
     killed.run(stop_after=3)
