@@ -37,7 +37,7 @@ TEXTS = (
 )
 ARRIVALS_S = 2.0
 """Callers of a round arrive within so many seconds."""
-STAGES = ("text", "lm", "queue", "flow", "voice", "vocoder", "watermark", "encode")
+STAGES = ("text", "lm", "queue", "flow", "model", "vocoder", "watermark", "encode")
 BYTES_A_SECOND = 48_000
 
 
