@@ -76,7 +76,8 @@ async def test_a_hundred_streamed_sentences_are_spoken_as_the_deployment_samples
         return distance(spoken_phones(codes), written), len(written)
 
     try:
-        texts = sentences_of_many_words(100, seed=5)
+        # Not the sentences (seed 5) on which top_p was chosen.
+        texts = sentences_of_many_words(100, seed=77)
         counts = await asyncio.gather(*(slips(seed, text) for seed, text in enumerate(texts)))
     finally:
         await lm.close()
