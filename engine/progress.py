@@ -40,7 +40,6 @@ class ProgressTracker:
         self._tokens = 0
         self._segments: list[_Segment] = []
         self._reported_s = 0.0
-        self._text: list[str] = []
 
     def begin_segment(self) -> None:
         """Begin a segment; the one before it ended."""

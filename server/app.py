@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from antiphon.server.calls.control import calls_routes
 from antiphon.server.calls.registry import Calls
 from antiphon.server.house import House
-from antiphon.server.http import HttpPart
+from antiphon.server.http import HttpPart, unknown_path, wrong_method
 from antiphon.server.phone.routes import phone_routes
 from antiphon.server.protocols.native import NativeProtocol
 from antiphon.server.protocols.openai import OpenAISpeech
@@ -39,7 +39,8 @@ def create_app(house: House, calls: Calls) -> Starlette:
             *phone_routes(house, calls, http),
             *_browser_routes(house, calls, http),
             *web_routes(),
-        ]
+        ],
+        exception_handlers={404: unknown_path, 405: wrong_method},
     )
 
 

@@ -6,6 +6,8 @@ InvalidRequest (engine/errors.py)
 ├── WrongOrder            a message that has no meaning in the present state
 ├── TextTooLong           more text is waiting to be spoken than the limit allows
 ├── UnknownCall           no call of that id goes on here
+├── UnknownPath           nothing is served under that path
+├── WrongMethod           the path is served, by other methods
 └── Unauthorized          no key, or a key that is not known here
 AntiphonError
 ├── DeadlineExceeded      a limit in seconds was reached
@@ -15,6 +17,7 @@ AntiphonError
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from antiphon.engine.errors import AntiphonError, InvalidRequest, Overloaded
@@ -56,6 +59,18 @@ class UnknownCall(InvalidRequest):
     code = "unknown_call"
 
 
+class UnknownPath(InvalidRequest):
+    """Nothing is served under that path."""
+
+    code = "unknown_path"
+
+
+class WrongMethod(InvalidRequest):
+    """The path is served by other methods; `limit` names them."""
+
+    code = "wrong_method"
+
+
 class DeadlineExceeded(AntiphonError):
     """A limit in seconds was reached; `field` names the limit."""
 
@@ -72,6 +87,19 @@ class NotReady(Overloaded):
     """The engines are still loading, or the server is about to stop."""
 
     code = "not_ready"
+
+
+_AT = re.compile(r" - at `\$\.?([^`]*)`$")
+_NAMED = re.compile(r"(?:missing required|unknown) field `([^`]+)`")
+
+
+def misfit(what: str, complaint: str) -> MalformedMessage:
+    """The error for a message that msgspec cannot fit into its type: names the field it names."""
+    at, named = _AT.search(complaint), _NAMED.search(complaint)
+    path = at.group(1) if at else ""
+    field = ".".join(filter(None, (path, named.group(1) if named else "")))
+    text = _AT.sub("", complaint)
+    return MalformedMessage(f"The {what} is not valid: {text}.", field=field or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +129,8 @@ OUTCOMES: dict[str, Outcome] = {
     "text_too_long": Outcome(413, 1009),
     "unknown_voice": Outcome(404, 1008),
     "unknown_call": Outcome(404, 1008),
+    "unknown_path": Outcome(404, 1008),
+    "wrong_method": Outcome(405, 1008),
     "unsupported": Outcome(400, 1008),
     "consent_required": Outcome(403, 1008),
     "recording_refused": Outcome(422, 1008),

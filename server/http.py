@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -15,7 +16,7 @@ from antiphon.engine.errors import AntiphonError, InvalidRequest
 from antiphon.engine.interface import VoiceInfo
 from antiphon.engine.watermark.interface import Detection, Watermark
 from antiphon.server.admission import Admission
-from antiphon.server.errors import DeadlineExceeded, outcome
+from antiphon.server.errors import DeadlineExceeded, UnknownPath, WrongMethod, outcome
 from antiphon.server.handshake import check_caller, error_body, error_headers
 from antiphon.server.house import House
 from antiphon.server.openapi import document
@@ -36,6 +37,27 @@ def error_response(error: AntiphonError) -> Response:
     """The answer that reports an error."""
     headers = {name.decode(): value.decode() for name, value in error_headers(error)}
     return Response(error_body(error), outcome(error).http_status, headers)
+
+
+async def unknown_path(request: Request, _: Exception) -> Response:
+    """The answer where nothing is served."""
+    return error_response(
+        UnknownPath(f"Nothing is served at {request.url.path[:200]}.", field="path")
+    )
+
+
+async def wrong_method(request: Request, error: Exception) -> Response:
+    """The answer to a method that a path does not have."""
+    assert isinstance(error, HTTPException)
+    allowed = (error.headers or {}).get("Allow", "")
+    refusal = WrongMethod(
+        f"{request.url.path[:200]} is not served by {request.method[:20]}.",
+        field="method",
+        limit=allowed,
+    )
+    answer = error_response(refusal)
+    answer.headers["allow"] = allowed
+    return answer
 
 
 class HttpPart:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from antiphon.engine.errors import InvalidRequest, UnsupportedFeature
-from antiphon.server.errors import MalformedMessage, UnspeakableCharacter
+from antiphon.server.errors import MalformedMessage, UnspeakableCharacter, misfit
 
 MAX_CONTEXT_CHARS = 128
 """Longest `context_id`: it is kept and echoed, so it is bounded."""
@@ -83,8 +83,6 @@ TYPES = (
 
 _decoder = msgspec.json.Decoder(Message)
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_AT = re.compile(r" - at `\$\.?([^`]*)`$")
-_MISSING = re.compile(r"missing required field `([^`]+)`")
 
 
 def decode(message: str) -> Message:
@@ -126,17 +124,14 @@ def decode(message: str) -> Message:
     return decoded
 
 
-def _invalid(text: str) -> MalformedMessage:
-    at, missing = _AT.search(text), _MISSING.search(text)
-    field = at.group(1) if at else missing.group(1) if missing else None
-    if field == "type":
-        return MalformedMessage(
-            f"The type of a message is one of {', '.join(TYPES)}.",
-            field="type",
-            limit=", ".join(TYPES),
-        )
-    what = _AT.sub("", text)
-    return MalformedMessage(f"The message is not valid: {what}.", field=field or None)
+def _invalid(complaint: str) -> MalformedMessage:
+    error = misfit("message", complaint)
+    if error.field != "type":
+        return error
+    listed = ", ".join(TYPES)
+    return MalformedMessage(
+        f"The type of a message is one of {listed}.", field="type", limit=listed
+    )
 
 
 def _malformed(message: str, error: Exception) -> InvalidRequest:

@@ -16,10 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from antiphon.engine.errors import AntiphonError, InvalidRequest
-from antiphon.server.audio import CONTENT_TYPES
+from antiphon.server.audio import CONTENT_TYPES, make_encoder
 from antiphon.server.conversation import Conversation
 from antiphon.server.engines import EngineSet, Wanted
-from antiphon.server.errors import MalformedMessage, SlowReader, outcome
+from antiphon.server.errors import MalformedMessage, SlowReader, misfit, outcome
 from antiphon.server.handshake import check_caller, error_body, error_headers
 from antiphon.server.house import House
 from antiphon.server.http import read_body
@@ -114,9 +114,8 @@ class OpenAISpeech:
             leaving.cancel()
             ended.cancel()
             await conversation.close()
-        if outlet.broken:
-            # The only way left to say that the body is not whole: end it without its last chunk.
-            raise ConnectionAbortedError("speaking failed after the first audio")
+        # An outlet that broke has not sent its last chunk. Uvicorn then closes the connection: the
+        # only way left to say that the body is not whole.
 
 
 class HttpOutlet:
@@ -129,7 +128,6 @@ class HttpOutlet:
         self.sse = False
         self.settings: TurnSettings | None = None
         self.ended = asyncio.Event()
-        self.broken = False
 
     async def room(self, turn: int) -> None:
         """The response's own back-pressure is enough."""
@@ -142,7 +140,6 @@ class HttpOutlet:
 
     def stalled(self, error: SlowReader) -> None:
         """Give the response up."""
-        self.broken = True
         self.ended.set()
 
     async def write(self, effect: Effect) -> None:
@@ -160,10 +157,12 @@ class HttpOutlet:
                 await self._chunk(b"", more=False)
                 self.ended.set()
             case Refused():
-                self.broken = True
                 self.ended.set()
             case Done(report):
+                silent = not self._started
                 await self._start()
+                if silent and not self.sse:
+                    await self._chunk(_empty_file(report.settings), more=True)
                 if self.sse:
                     characters, samples = report.characters, report.samples
                     tokens = round(25 * samples / report.settings.sample_rate)
@@ -182,6 +181,8 @@ class HttpOutlet:
 
     async def refuse(self, error: AntiphonError) -> None:
         """Answer with the error instead of audio."""
+        if error.field == "text":
+            error.field = "input"  # what the text is called here
         self._started = True
         headers = [*error_headers(error), (b"x-request-id", uuid.uuid4().hex.encode())]
         status = outcome(error).http_status
@@ -222,6 +223,11 @@ class HttpOutlet:
             raise slow_reader(self._patience_s) from None
 
 
+def _empty_file(settings: TurnSettings) -> bytes:
+    """A file without samples, so that what comes back for a text without words can be opened."""
+    return b"".join(make_encoder(settings.format, settings.sample_rate).finish())
+
+
 async def _gone(receive: Receive) -> None:
     """Return when the client has left. A closed connection is a cancel."""
     while (await receive())["type"] != "http.disconnect":
@@ -232,9 +238,7 @@ def _decode(body: bytes) -> SpeechBody:
     try:
         decoded = _decoder.decode(body)
     except msgspec.ValidationError as error:
-        text = str(error)
-        field = text.rpartition("`$.")[2].rstrip("`") if "`$." in text else None
-        raise MalformedMessage(f"The request is not valid: {text}.", field=field) from None
+        raise misfit("request", str(error)) from None
     except (msgspec.DecodeError, RecursionError):
         raise MalformedMessage("The body is not JSON.", field="body") from None
     if decoded.response_format not in FORMATS:

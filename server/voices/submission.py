@@ -14,7 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from antiphon.engine.errors import ConsentRequired, InvalidRequest
 from antiphon.engine.voice.consent import Consent
-from antiphon.server.errors import MalformedMessage
+from antiphon.server.errors import MalformedMessage, misfit
 
 MOST_FIELDS = 16
 MOST_FIELD_BYTES = 16_384
@@ -82,7 +82,7 @@ def _from_json(body: bytes) -> Submission:
         decoded = _decoder.decode(body)
         audio = base64.b64decode(decoded.audio, validate=True)
     except msgspec.ValidationError as error:
-        raise MalformedMessage(f"The request does not fit: {error}.", field="body") from error
+        raise misfit("request", str(error)) from None
     except msgspec.DecodeError as error:
         raise MalformedMessage("The body is neither JSON nor a form.", field="body") from error
     except binascii.Error as error:
@@ -119,7 +119,7 @@ async def _from_form(content_type: str, body: bytes) -> Submission:
     try:
         decoded = msgspec.convert({**fields, "audio": ""}, VoiceBody)
     except msgspec.ValidationError as error:
-        raise MalformedMessage(f"The request does not fit: {error}.", field="body") from error
+        raise misfit("request", str(error)) from None
     return _submission(decoded, audio)
 
 

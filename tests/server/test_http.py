@@ -296,8 +296,8 @@ async def test_openai_voices_have_fixed_meanings() -> None:
         ({"stream_format": "smoke"}, 400, "stream_format"),
         ({"speed": 9}, 400, "speed"),
         ({"input": 5}, 400, "input"),
-        ({"input": "a\x00"}, 400, "text"),
-        ({"input": "a" * 20_001}, 413, "text"),
+        ({"input": "a\x00"}, 400, "input"),
+        ({"input": "a" * 20_001}, 413, "input"),
         ({"instructions": "whisper"}, 400, "instructions"),
     ],
 )
@@ -339,3 +339,41 @@ async def test_openai_at_full_house_and_after_a_disconnect() -> None:
             assert refused.headers["retry-after"] == "1"
         await eventually(lambda: not server.engine.counters.open_now)
         assert server.engine.counters.words < 100
+
+
+async def test_what_is_not_served_is_refused_as_json() -> None:
+    async with serving() as server, calling(server) as http:
+        absent = await http.get("/v1/nothing")
+        wrong = await http.delete("/healthz")
+    assert absent.status_code == 404
+    assert absent.json()["error"]["code"] == "unknown_path"
+    assert wrong.status_code == 405
+    assert wrong.json()["error"]["code"] == "wrong_method"
+    assert wrong.json()["error"]["limit"] == wrong.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field"),
+    [
+        ({}, "malformed_message", "input"),
+        ({"input": 5}, "malformed_message", "input"),
+        ({"input": "a\0b"}, "unspeakable_character", "input"),
+        ({"input": "a", "voice": {"id": 5}}, "malformed_message", "voice"),
+    ],
+)
+async def test_a_refused_request_names_the_field_as_the_caller_does(
+    body: dict[str, Any], code: str, field: str
+) -> None:
+    async with serving() as server, calling(server) as http:
+        answer = await http.post("/v1/audio/speech", json=body)
+    assert answer.status_code == 400
+    assert (answer.json()["error"]["code"], answer.json()["error"]["field"]) == (code, field)
+
+
+@pytest.mark.parametrize("text", ["", "   "])
+async def test_a_text_without_words_is_a_file_without_samples(text: str) -> None:
+    async with serving() as server, calling(server) as http:
+        answer = await http.post("/v1/audio/speech", json={"input": text, "response_format": "wav"})
+    assert answer.status_code == 200
+    assert answer.content[:4] == b"RIFF"
+    assert len(answer.content) == 44

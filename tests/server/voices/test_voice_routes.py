@@ -123,11 +123,11 @@ async def test_a_form_with_a_file_makes_the_same_voice(
         ({"name": "tiny_speaker"}, 400, "name"),
         ({"audio": "%%"}, 400, "audio"),
         ({"audio": base64.b64encode(b"RIFF none").decode()}, 400, "audio"),
-        ({"transcript": 7}, 400, "body"),
+        ({"transcript": 7}, 400, "transcript"),
         ({"transcript": "a\x00b"}, 400, "text"),
         ({"model": "preset"}, 400, "model"),
         ({"model": "none"}, 400, "model"),
-        ({"colour": "red"}, 400, "body"),
+        ({"colour": "red"}, 400, "colour"),
     ],
 )
 async def test_what_cannot_be_a_voice_is_refused_by_name(
