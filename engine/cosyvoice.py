@@ -14,6 +14,7 @@ import numpy as np
 from antiphon.engine.acoustic.settings import SPEEDS
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
+from antiphon.engine.conversion import ConversionSession, check_source
 from antiphon.engine.engine_voices import EngineVoices, RequireAllowed
 from antiphon.engine.errors import (
     InvalidConfiguration,
@@ -189,6 +190,14 @@ class CosyVoiceEngine:
         """See `Engine`."""
         voice, require_allowed = self._voices.get(request.voice)
         self._refuse_unsupported(request)
+        if request.source is not None:
+            return ConversionSession(
+                self._stages,
+                SessionVoice(LMPrompt(), voice.acoustic, require_allowed),
+                self._for(request),
+                request.source,
+                self._enroller.speech_tokens,
+            )
         return self._session(request, voice, require_allowed)
 
     def _session(
@@ -226,9 +235,26 @@ class CosyVoiceEngine:
                 raise UnsupportedFeature(
                     f"The model {able.model} speaks {known}.", field="language", limit=known
                 )
+        if request.source is not None:
+            self._refuse_conversion(request)
         for field in ("first_hop", "max_hop"):
             if able.hop_tokens is None and getattr(request, field) is not None:
                 raise UnsupportedFeature(f"The model {able.model} has no hops.", field=field)
+
+    def _refuse_conversion(self, request: SpeechRequest) -> None:
+        able = self._capabilities
+        if Mode.VOICE_CONVERSION not in able.modes:
+            raise UnsupportedFeature(
+                f"The model {able.model} cannot convert voices: its speech tokenizer is not there.",
+                field="source",
+            )
+        for field in ("instruct", "language"):
+            if getattr(request, field) is not None:
+                raise UnsupportedFeature(
+                    f"A conversion says what the recording says; it takes no {field}.", field=field
+                )
+        assert request.source is not None
+        check_source(request.source)
 
     def _for(self, request: SpeechRequest) -> SessionSettings:
         """Return the deployment's settings with the request's speed and hops."""

@@ -26,6 +26,7 @@ from antiphon.engine.speech_lm.text_speech_backend import TorchTextSpeechLM
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
 from antiphon.engine.text.bpe_stream import SPOKEN_TAGS, BpeTextStream
 from antiphon.engine.text.text_stream import ArpabetTextStream, TextStream
+from antiphon.engine.voice.reference import can_hear
 from antiphon.engine.watermark.interface import Watermark
 
 MOST_PHONE_CODES = 1000
@@ -60,10 +61,13 @@ def traits(checkpoint: Checkpoint) -> Traits:
     """Read a checkpoint's traits from its configuration and, as published, its name.
 
     Version 1 was published as three models of one architecture; only the one whose name has
-    `Instruct` was trained to follow instructions.
+    `Instruct` was trained to follow instructions. Voices are converted where the networks that
+    hear recordings are there.
     """
     modes = {Mode.PRESET, Mode.ZERO_SHOT, Mode.CROSS_LINGUAL}
     generation = checkpoint.generation
+    if can_hear(checkpoint):
+        modes.add(Mode.VOICE_CONVERSION)
     if is_phone_coded(checkpoint):
         return Traits(frozenset(modes), frozenset({"en"}), True, True, True)
     first = generation is ModelGeneration.V1

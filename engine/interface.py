@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from antiphon.engine.watermark.marked import MarkedAudio
+
+if TYPE_CHECKING:
+    from antiphon.engine.audio_file import DecodedAudio
 
 MAX_INSTRUCTION = 500
 """Characters. Instructions are read at every turn before any text is."""
@@ -76,7 +79,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """One turn of speech."""
+    """One turn of speech: of text, or of a recording that is said again in the voice."""
 
     voice: str
     language: str | None = None
@@ -86,6 +89,8 @@ class SpeechRequest:
     first_hop: int | None = None
     """Speech tokens in the first hop; None for the deployment's default."""
     max_hop: int | None = None
+    source: DecodedAudio | None = field(default=None, compare=False, repr=False)
+    """A recording to be converted (`Mode.VOICE_CONVERSION`); its session takes no text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
+from numpy.typing import NDArray
+
+from antiphon.engine.audio_file import DecodedAudio
 from antiphon.engine.checkpoint import Checkpoint
 from antiphon.engine.errors import UnsupportedFeature
 from antiphon.engine.voice.consent import Consent
@@ -12,7 +16,7 @@ from antiphon.engine.voice.quality import dnsmos
 from antiphon.engine.voice.reference import (
     SPEAKER_ENCODER,
     ReferenceExtractor,
-    checkpoint_fingerprint,
+    can_hear,
     tokenizer_name,
 )
 
@@ -54,6 +58,17 @@ class Enroller:
                 self._enrol, audio, name, consent, transcript, language, clean_up
             )
 
+    async def speech_tokens(self, audio: DecodedAudio) -> NDArray[np.int64]:
+        """Return the speech tokens of a recording of at most 30 s, (tokens,).
+
+        Raises:
+            InvalidRequest: a recording that cannot be heard.
+            UnsupportedFeature: the checkpoint lacks the networks that hear recordings.
+        """
+        async with self._turn:
+            extractor = await asyncio.to_thread(self._loaded)
+        return await asyncio.to_thread(extractor.tokens, audio)
+
     def _enrol(
         self,
         audio: bytes,
@@ -78,7 +93,7 @@ class Enroller:
     def _loaded(self) -> ReferenceExtractor:
         if self._extractor is None:
             opened = self._checkpoint
-            if checkpoint_fingerprint(opened) is None:
+            if not can_hear(opened):
                 raise UnsupportedFeature(
                     f"The model {self._model} lacks {tokenizer_name(opened.generation)} or "
                     f"{SPEAKER_ENCODER}, without which it cannot hear recordings.",

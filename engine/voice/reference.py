@@ -137,7 +137,7 @@ class ReferenceExtractor:
         Raises:
             InvalidRequest: below 16 kHz, longer than 30 s or too short for one token.
         """
-        _check(audio)
+        check_recording(audio)
         heard = resample(audio.samples, audio.rate, WHISPER_RATE)
         return ReferenceFeatures(
             self._tokenizer.tokens(heard),
@@ -152,7 +152,7 @@ class ReferenceExtractor:
 
     def tokens(self, audio: DecodedAudio) -> NDArray[np.int64]:
         """Return the speech tokens alone (the source of voice conversion)."""
-        _check(audio)
+        check_recording(audio)
         return self._tokenizer.tokens(resample(audio.samples, audio.rate, WHISPER_RATE))
 
     def _prompt_mel(self, audio: DecodedAudio) -> NDArray[np.float32]:
@@ -164,7 +164,12 @@ class ReferenceExtractor:
         return mel
 
 
-def _check(audio: DecodedAudio) -> None:
+def check_recording(audio: DecodedAudio, longest_s: float = MAX_REFERENCE_S) -> None:
+    """Return if a recording can be heard by the networks.
+
+    Raises:
+        InvalidRequest: below 16 kHz, longer than `longest_s` or too short for one token.
+    """
     seconds = len(audio.samples) / audio.rate
     if audio.rate < MIN_REFERENCE_RATE:
         raise InvalidRequest(
@@ -172,14 +177,20 @@ def _check(audio: DecodedAudio) -> None:
             field="audio",
             limit=MIN_REFERENCE_RATE,
         )
-    if seconds > MAX_REFERENCE_S:
+    if seconds > longest_s:
         raise InvalidRequest(
-            f"The recording is {seconds:.1f} s long; at most 30 s can be used.",
+            f"The recording is {seconds:.1f} s long; at most {longest_s:g} s can be used.",
             field="audio",
-            limit=MAX_REFERENCE_S,
+            limit=longest_s,
         )
     if seconds < 0.2:
         raise InvalidRequest("The recording is too short to be heard.", field="audio", limit=0.2)
+
+
+def can_hear(checkpoint: Checkpoint) -> bool:
+    """Whether the networks that hear recordings are in the directory."""
+    names = (tokenizer_name(checkpoint.generation), SPEAKER_ENCODER)
+    return all((checkpoint.directory / name).is_file() for name in names)
 
 
 def checkpoint_fingerprint(checkpoint: Checkpoint) -> str | None:
@@ -187,10 +198,10 @@ def checkpoint_fingerprint(checkpoint: Checkpoint) -> str | None:
 
     None where one of the networks that hear recordings is not there.
     """
+    if not can_hear(checkpoint):
+        return None
     tokenizer = checkpoint.directory / tokenizer_name(checkpoint.generation)
     speaker_encoder = checkpoint.directory / SPEAKER_ENCODER
-    if not (tokenizer.is_file() and speaker_encoder.is_file()):
-        return None
     return _fingerprint(checkpoint.generation, checkpoint.mel_config, tokenizer, speaker_encoder)
 
 

@@ -136,7 +136,7 @@ async def test_version_1_speaks_a_clause_once_it_is_whole() -> None:
 
 
 def test_each_generation_declares_what_it_can() -> None:
-    base = {Mode.PRESET, Mode.ZERO_SHOT, Mode.CROSS_LINGUAL}
+    base = {Mode.PRESET, Mode.ZERO_SHOT, Mode.CROSS_LINGUAL, Mode.VOICE_CONVERSION}
     for version, modes in ((1, base), (2, base | {Mode.INSTRUCT}), (3, base | {Mode.INSTRUCT})):
         able = traits(checkpoint(version))
         assert able.modes == modes
