@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.asr import normalised, word_error_rate, word_errors
+from bench.asr import normalised, word_error_rate, word_errors
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from antiphon.engine.watermark.marked import FloatSamples
 from antiphon.engine.watermark.perth import PerthWatermark
 from antiphon.server.cli.conversation import speak
 from antiphon.server.cli.local_server import local_server
-from tests.asr import transcribe, word_error_rate
+from bench.asr import transcribe, word_error_rate
 from tests.sentences import HELD_OUT, OWN
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def listen(
     heard = []
     for number, text in enumerate(sentences):
         samples = say(url, text, voices[number % len(voices)], words_per_second)
-        heard.append(Heard(text, samples, transcribe(samples, RATE)))
+        heard.append(Heard(text, samples, transcribe(samples, RATE, beam=5)))
     return heard
 
 
@@ -117,4 +117,4 @@ def transcribe_long(samples: FloatSamples) -> str:
         cut = 15 * RATE + int(loudness.argmin())
         pieces.append(samples[:cut])
         samples = samples[cut:]
-    return " ".join(transcribe(piece, RATE) for piece in [*pieces, samples])
+    return " ".join(transcribe(piece, RATE, beam=5) for piece in [*pieces, samples])

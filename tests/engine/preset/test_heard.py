@@ -8,7 +8,7 @@ import pytest
 from antiphon.engine.interface import SpeechAudio, SpeechRequest
 from antiphon.engine.preset import PresetEngine
 from antiphon.engine.watermark.perth import PerthWatermark
-from tests.asr import model_directory, transcribe, word_error_rate
+from bench.asr import transcribe, word_error_rate
 from tests.sentences import HELD_OUT, OWN
 
 RATE_HZ = 24000
@@ -16,7 +16,6 @@ RATE_HZ = 24000
 
 @pytest.mark.slow
 async def test_the_preset_voice_is_understood_and_marked() -> None:
-    model_directory()
     watermark = PerthWatermark()
     engine = PresetEngine(watermark)
     heard = []
@@ -28,6 +27,6 @@ async def test_the_preset_voice_is_understood_and_marked() -> None:
         audio = [e.audio.samples async for e in session.events() if isinstance(e, SpeechAudio)]
         samples = np.concatenate(audio)
         assert watermark.detect(samples, RATE_HZ).marked, text
-        heard.append((text, transcribe(samples, RATE_HZ)))
+        heard.append((text, transcribe(samples, RATE_HZ, beam=5)))
     await engine.close()
     assert word_error_rate(heard) <= 0.05

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.engine.errors import WatermarkUnavailable
+from antiphon.engine.voice.resample import resample
 from antiphon.engine.watermark import perth_network
 from antiphon.engine.watermark.load import load_watermark
 from antiphon.engine.watermark.marked import FloatSamples
@@ -94,9 +95,7 @@ def test_every_turn_starts_clean(perth: PerthWatermark) -> None:
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 48000])
 def test_found_at_every_rate(perth: PerthWatermark, rate: int) -> None:
-    from tests.asr import resampled
-
-    samples = resampled(speech(), RATE_HZ, rate)
+    samples = resample(speech(), RATE_HZ, rate)
     found = perth.detect(marked(perth, samples, [rate // 10], rate), rate)
     assert found.marked
     assert found.score > 0.9
@@ -106,9 +105,7 @@ def test_found_at_every_rate(perth: PerthWatermark, rate: int) -> None:
 def test_found_at_another_rate_than_it_was_marked_at(
     perth: PerthWatermark, whole: FloatSamples
 ) -> None:
-    from tests.asr import resampled
-
-    assert perth.detect(resampled(whole, RATE_HZ, 8000), 8000).marked
+    assert perth.detect(resample(whole, RATE_HZ, 8000), 8000).marked
 
 
 def test_spans_say_where(perth: PerthWatermark, whole: FloatSamples) -> None:
