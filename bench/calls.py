@@ -5,7 +5,8 @@ Three questions, each asked at every door (browser over WebRTC, Twilio, AudioSoc
 1. One call with live synthesis: from the text leaving an agent to the first sound reaching the
    peer's socket (network packets, before any jitter buffer of the peer's).
 2. Twenty calls at once of speech made beforehand and marked: frames that were not there in time
-   (underruns), how late the latest frame left, and the server's CPU for a call.
+   (underruns), frames that left more than 20 ms late and how late the latest left, the longest wait
+   between two frames that any peer saw, and the server's CPU for a call.
 3. How many calls with live synthesis start at the same moment without an underrun (AudioSocket).
 
 The server is a process of its own; the peers share the machine with it.
@@ -50,7 +51,9 @@ async def first_sounds(server: ServerProcess, door: Door, times: int) -> Row:
         "speech": "live",
         "first sound ms": 1000 * statistics.median(measured),
         "underruns": await underruns(server),
+        "late frames": None,
         "latest frame ms": None,
+        "longest wait ms": None,
         "CPU % a call": None,
     }
 
@@ -61,18 +64,22 @@ async def many_calls(server: ServerProcess, door: Door, calls: int, speech: str)
         peers: list[Peer] = []
         for _ in range(calls):
             peers.append(await stack.enter_async_context(open_peer(server, door)))
+        late = await late_frames(server)
         cpu, began = server.cpu_s(), time.monotonic()
         firsts = await asyncio.gather(*(peer.first_sound_s(TEXT) for peer in peers))
         await asyncio.gather(*(peer.until_done() for peer in peers))
         used = (server.cpu_s() - cpu) / (time.monotonic() - began)
         listed = await listing(server)
+    paced = door.paced
     return {
         "door": door.name,
         "calls": calls,
         "speech": speech,
         "first sound ms": 1000 * statistics.median(firsts),
         "underruns": sum(call["underruns"] for call in listed),
-        "latest frame ms": max(call["most_late_ms"] for call in listed) if door.paced else None,
+        "late frames": sum(call["late_frames"] for call in listed) - late if paced else None,
+        "latest frame ms": max(call["most_late_ms"] for call in listed) if paced else None,
+        "longest wait ms": 1000 * max(p.ear.longest_wait_s for p in peers) if paced else None,
         "CPU % a call": 100 * used / calls,
     }
 
@@ -95,6 +102,11 @@ async def listing(server: ServerProcess) -> list[dict[str, Any]]:
         answer = await http.get(f"{server.url}/v1/calls", timeout=30)
     calls: list[dict[str, Any]] = answer.json()["calls"]
     return calls
+
+
+async def late_frames(server: ServerProcess) -> int:
+    """Frames that left late, so far, on the calls that go on."""
+    return sum(call["late_frames"] for call in await listing(server))
 
 
 async def underruns(server: ServerProcess) -> int:

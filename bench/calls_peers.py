@@ -28,22 +28,30 @@ PATIENCE_S = 120.0
 
 
 class Ear:
-    """Notes when the first sound arrives."""
+    """Notes when the first sound arrives, and the longest wait between two frames."""
 
     def __init__(self) -> None:
         self._heard = asyncio.Event()
         self._listening = False
+        self._last: float | None = None
+        self.longest_wait_s = 0.0
         self.at = 0.0
 
     def listen(self) -> None:
         """Wait for a new sound."""
         self._listening = True
+        self._last = None
+        self.longest_wait_s = 0.0
         self._heard.clear()
 
     def hear(self, is_sound: bool) -> None:
         """Take a frame."""
+        now = time.monotonic()
+        if self._last is not None:
+            self.longest_wait_s = max(self.longest_wait_s, now - self._last)
+        self._last = now
         if is_sound and self._listening:
-            self.at = time.monotonic()
+            self.at = now
             self._listening = False
             self._heard.set()
 

@@ -20,6 +20,7 @@ CALL: dict[str, Any] = {
         "buffered_s": {"type": "number"},
         "underruns": {"type": "integer"},
         "clock_jumps": {"type": "integer"},
+        "late_frames": {"type": "integer"},
         "most_late_ms": {"type": "number"},
         "caller_s": {"type": "number"},
         "loss_percent": {"type": "integer"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -69,6 +70,7 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     async with running(config, engines, listener=listener) as server:
+        settle()
         if on_ready is not None and not stop.is_set():
             on_ready(server.url)
         await stop.wait()
@@ -78,6 +80,16 @@ async def _serve(
         await asyncio.wait({draining, giving_up}, return_when=asyncio.FIRST_COMPLETED)
         draining.cancel()
         giving_up.cancel()
+
+
+def settle() -> None:
+    """Keep what was loaded out of the garbage collector's sight, for processes that only serve.
+
+    A full collection walks every object: 0.1 to 0.3 s with models, phone dictionaries and libraries
+    in memory, in which no call gets a frame. Nothing that lives now is garbage later.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True, slots=True)

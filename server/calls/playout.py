@@ -15,6 +15,8 @@ from antiphon.engine.interface import FinishReason
 from antiphon.server.turn_events import Audio, Done, Effect, Progress
 
 FRAME_S = 0.02
+LATE_S = 0.02
+"""A frame that leaves a frame later than it should: jitter buffers begin to notice."""
 PREROLL = 3
 """For peers that play at once: 60 ms, less than any first hop."""
 
@@ -62,6 +64,8 @@ class PlayoutCounters:
     """Times at which this process itself was late by more than a listener can bear."""
     most_late_s: float = 0.0
     """How late the latest frame was."""
+    late_frames: int = 0
+    """Frames that left later than `LATE_S`."""
 
 
 @dataclass(slots=True)

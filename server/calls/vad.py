@@ -94,7 +94,8 @@ class VoiceActivity:
 
     def __init__(self, emit: Callable[[VoiceEvent], None]) -> None:
         self._emit = emit
-        self._detector = load_detector()
+        self._detector: Detector | None = None
+        self._loaded = False
         self._gate = VoiceGate()
         self._pending = np.zeros(0, dtype=np.int16)
         self._chunks: deque[Int16Samples] = deque(maxlen=_MOST_BEHIND)
@@ -120,6 +121,10 @@ class VoiceActivity:
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
+        if not self._loaded:
+            # Loading takes milliseconds, and most browsers send no microphone at all.
+            self._detector = await loop.run_in_executor(_detector_threads, load_detector)
+            self._loaded = True
         while self._chunks:
             chunk = self._chunks.popleft()
             probability = 0.0
