@@ -9,6 +9,7 @@ with Engine() as engine:                      # keeps what is loaded between tur
     samples = engine.synthesize("Hello there.")
     for samples in engine.synthesize(llm_tokens(), stream=True):
         ...                                   # any iterable of text pieces
+    samples = engine.convert(Path("said.wav"), "ada")     # a recording in another voice
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from antiphon.offline import keep_offline
 
 if TYPE_CHECKING:
-    from antiphon.api import Engine, synthesize
+    from antiphon.api import Engine, convert, synthesize
 
-__all__ = ["Engine", "synthesize"]
+__all__ = ["Engine", "convert", "synthesize"]
 
 keep_offline()
 

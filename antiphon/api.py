@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequen
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,21 @@ Result = TypeVar("Result")
 EVENTS_AHEAD = 4
 """Pieces of audio made before the caller has taken the ones before them."""
 _TICK_S = 0.1
+
+
+class SpeechOptions(TypedDict, total=False):
+    """How a text is to be spoken; what is left out is the deployment's default."""
+
+    model: str | None
+    """Name of a loaded model, where the voice does not say which."""
+    speed: float
+    """1 is the voice's own pace; engines declare their bounds."""
+    seed: int | None
+    """Equal seeds give equal speech."""
+    language: str | None
+    """BCP 47 tag of the text, where it is not the voice's."""
+    instructions: str | None
+    """How to speak, where the model takes it."""
 
 
 class Engine:
@@ -80,9 +95,7 @@ class Engine:
         voice: str | None = None,
         *,
         stream: Literal[False] = False,
-        model: str | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
+        **options: Unpack[SpeechOptions],
     ) -> Samples: ...
 
     @overload
@@ -92,9 +105,7 @@ class Engine:
         voice: str | None = None,
         *,
         stream: Literal[True],
-        model: str | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
+        **options: Unpack[SpeechOptions],
     ) -> Iterator[Samples]: ...
 
     def synthesize(
@@ -103,9 +114,7 @@ class Engine:
         voice: str | None = None,
         *,
         stream: bool = False,
-        model: str | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
+        **options: Unpack[SpeechOptions],
     ) -> Samples | Iterator[Samples]:
         """Speak a text, watermarked.
 
@@ -113,9 +122,7 @@ class Engine:
             text: a whole text, or an iterable of its pieces, read while they are being spoken.
             voice: name of a voice; the configured default without one.
             stream: whether to return an iterator of arrays instead of one array.
-            model: name of a loaded model, where the voice does not say which.
-            speed: 1 is the voice's own pace; engines declare their bounds.
-            seed: equal seeds give equal speech.
+            **options: see `SpeechOptions`.
 
         Returns:
             Float32 mono samples in [-1, 1], or an iterator of them. Dropping the iterator stops
@@ -126,13 +133,65 @@ class Engine:
         """
         from antiphon.server.engines import Wanted
 
-        wanted = Wanted(voice=voice, model=model, speed=speed, seed=seed)
-        settings = self._engines.resolve(wanted)
+        settings = self._engines.resolve(Wanted(voice=voice, **options))
         pieces = (text,) if isinstance(text, str) else text
-        arrays = self._arrays(settings.model, settings.request, pieces)
-        if stream:
-            return arrays
-        return np.concatenate([np.zeros(0, np.float32), *arrays])
+        return _returned(self._arrays(settings.model, settings.request, pieces), stream)
+
+    @overload
+    def convert(
+        self,
+        audio: Path | bytes,
+        voice: str | None = None,
+        *,
+        stream: Literal[False] = False,
+        model: str | None = None,
+        speed: float = 1.0,
+    ) -> Samples: ...
+
+    @overload
+    def convert(
+        self,
+        audio: Path | bytes,
+        voice: str | None = None,
+        *,
+        stream: Literal[True],
+        model: str | None = None,
+        speed: float = 1.0,
+    ) -> Iterator[Samples]: ...
+
+    def convert(
+        self,
+        audio: Path | bytes,
+        voice: str | None = None,
+        *,
+        stream: bool = False,
+        model: str | None = None,
+        speed: float = 1.0,
+    ) -> Samples | Iterator[Samples]:
+        """Say a recording again in another voice, watermarked.
+
+        Args:
+            audio: path or content of an audio file of up to 300 s, from 16 kHz.
+            voice: name of a voice; the configured default without one.
+            stream: whether to return an iterator of arrays instead of one array.
+            model: name of a loaded model, where the voice does not say which.
+            speed: 1 is the recording's own pace.
+
+        Returns:
+            As `synthesize`.
+
+        Raises:
+            UnsupportedFeature: the model cannot convert voices.
+            UnknownVoice, InvalidRequest, SynthesisFailed.
+        """
+        from antiphon.engine.audio_file import decode_audio
+        from antiphon.engine.interface import MAX_SOURCE_S
+        from antiphon.server.engines import Wanted
+
+        source = decode_audio(audio, max_seconds=MAX_SOURCE_S)
+        wanted = Wanted(voice=voice, model=model, speed=speed, source=source)
+        settings = self._engines.resolve(wanted)
+        return _returned(self._arrays(settings.model, settings.request, ()), stream)
 
     def _arrays(
         self, model: str, request: SpeechRequest, pieces: Iterable[str]
@@ -202,6 +261,10 @@ async def _without_blocking(pieces: Iterable[str]) -> AsyncIterator[str]:
         yield piece
 
 
+def _returned(arrays: Iterator[Samples], stream: bool) -> Samples | Iterator[Samples]:
+    return arrays if stream else np.concatenate([np.zeros(0, np.float32), *arrays])
+
+
 async def _put(
     arrays: queue.Queue[Samples | BaseException | None], item: Samples | BaseException | None
 ) -> None:
@@ -227,8 +290,7 @@ def synthesize(
     voice: str | None = None,
     *,
     stream: Literal[False] = False,
-    speed: float = 1.0,
-    seed: int | None = None,
+    **options: Unpack[SpeechOptions],
 ) -> Samples: ...
 
 
@@ -238,8 +300,7 @@ def synthesize(
     voice: str | None = None,
     *,
     stream: Literal[True],
-    speed: float = 1.0,
-    seed: int | None = None,
+    **options: Unpack[SpeechOptions],
 ) -> Iterator[Samples]: ...
 
 
@@ -248,10 +309,19 @@ def synthesize(
     voice: str | None = None,
     *,
     stream: bool = False,
-    speed: float = 1.0,
-    seed: int | None = None,
+    **options: Unpack[SpeechOptions],
 ) -> Samples | Iterator[Samples]:
     """Speak a text with an engine that is loaded at the first call; see `Engine.synthesize`."""
     if stream:
-        return _default_engine().synthesize(text, voice, stream=True, speed=speed, seed=seed)
-    return _default_engine().synthesize(text, voice, speed=speed, seed=seed)
+        return _default_engine().synthesize(text, voice, stream=True, **options)
+    return _default_engine().synthesize(text, voice, **options)
+
+
+def convert(
+    audio: Path | bytes, voice: str | None = None, *, model: str | None = None, speed: float = 1.0
+) -> Samples:
+    """Convert with an engine that is loaded at the first call; see `Engine.convert`.
+
+    The built-in defaults have preset voices only, which cannot: use `Engine(config)` for others.
+    """
+    return _default_engine().convert(audio, voice, model=model, speed=speed)

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from antiphon.engine.audio_file import DecodedAudio
 from antiphon.engine.errors import InvalidRequest
-from antiphon.engine.interface import FinishReason
+from antiphon.engine.interface import MAX_SOURCE_S, FinishReason
 from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice, Stages
 from antiphon.engine.text.text_stream import TextPiece
 from antiphon.engine.tokens import SegmentMark
 from antiphon.engine.turn import Flush
 from antiphon.engine.voice.reference import MAX_REFERENCE_S, check_recording
 
-MAX_SOURCE_S = 300.0
-"""Longest recording that is converted in one request."""
 CUT_S = (22.0, 28.0)
 """Where longer recordings are cut for the tokenizer, which hears 30 s at most: at the quietest
 moment between these."""

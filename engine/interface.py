@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_INSTRUCTION = 500
 """Characters. Instructions are read at every turn before any text is."""
+MAX_SOURCE_S = 300.0
+"""Longest recording that is converted in one request."""
 
 
 class Mode(StrEnum):

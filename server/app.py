@@ -12,6 +12,7 @@ from antiphon.server.calls.registry import Calls
 from antiphon.server.house import House
 from antiphon.server.http import HttpPart, unknown_path, wrong_method
 from antiphon.server.phone.routes import phone_routes
+from antiphon.server.protocols.convert import ConversionRoute
 from antiphon.server.protocols.native import NativeProtocol
 from antiphon.server.protocols.openai import OpenAISpeech
 from antiphon.server.voices.routes import voice_routes
@@ -33,6 +34,7 @@ def create_app(house: House, calls: Calls) -> Starlette:
             Route("/v1/models", http.guarded(http.models)),
             Route("/v1/watermark/detect", http.guarded(http.detect), methods=["POST"]),
             Route("/v1/audio/speech", OpenAISpeech(house), methods=["POST"]),
+            Route("/v1/audio/convert", ConversionRoute(house), methods=["POST"]),
             WebSocketRoute(STREAM_PATH, NativeProtocol(house)),
             *voice_routes(house, http),
             *calls_routes(house, calls, http),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from antiphon.engine.errors import (
@@ -49,6 +49,8 @@ class Wanted:
     max_hop: int | None = None
     word_timestamps: bool = False
     split: str = "none"
+    source: DecodedAudio | None = field(default=None, compare=False, repr=False)
+    """A recording to be converted, in place of text."""
 
 
 class EngineSet:
@@ -162,6 +164,7 @@ class EngineSet:
                 instruct=wanted.instructions or None,
                 first_hop=wanted.first_hop,
                 max_hop=wanted.max_hop,
+                source=wanted.source,
             ),
             format=fmt,
             sample_rate=rate,
@@ -231,6 +234,10 @@ def _check_request(wanted: Wanted, able: Capabilities) -> None:
             raise UnsupportedFeature(
                 f"The model {able.model} speaks {known}.", field="language", limit=known
             )
+    if wanted.source is not None and Mode.VOICE_CONVERSION not in able.modes:
+        raise UnsupportedFeature(
+            f"The model {able.model} cannot convert voices.", field="model", limit=able.model
+        )
     slowest, fastest = able.speed
     if not slowest <= wanted.speed <= fastest:
         raise UnsupportedFeature(

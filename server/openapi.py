@@ -69,6 +69,18 @@ _SPEECH: dict[str, Any] = {
         "seed": {"type": "integer"},
     },
 }
+_CONVERSION: dict[str, Any] = {
+    "type": "object",
+    "required": ["audio"],
+    "properties": {
+        "audio": {"type": "string", "contentMediaType": "application/octet-stream"},
+        "model": {"type": "string"},
+        "voice": {"type": "string"},
+        "response_format": {"enum": ["mp3", "opus", "aac", "flac", "wav", "pcm"]},
+        "sample_rate": {"type": "integer"},
+        "speed": {"type": "number"},
+    },
+}
 
 
 def document() -> dict[str, Any]:
@@ -87,6 +99,7 @@ def document() -> dict[str, Any]:
                 "Voice": _VOICE,
                 "Detection": _DETECTION,
                 "SpeechRequest": _SPEECH,
+                "ConversionForm": _CONVERSION,
                 "Call": CALL,
                 **VOICE_SCHEMAS,
             },
@@ -135,6 +148,19 @@ def _paths() -> dict[str, Any]:
             "post": {
                 **_operation("Speak a whole text", audio, 400, 401, 404, 413, 429, 503),
                 "requestBody": speech,
+            }
+        },
+        "/v1/audio/convert": {
+            "post": {
+                **_operation(
+                    "Say a recording again in another voice",
+                    {"audio/*": {"schema": {}}},
+                    *(400, 401, 403, 404, 408, 429, 503),
+                ),
+                "requestBody": {
+                    "required": True,
+                    "content": {"multipart/form-data": {"schema": _schema("ConversionForm")}},
+                },
             }
         },
     }

@@ -230,7 +230,7 @@ class TurnMachine:
         return [
             opened,
             OpenTurn(turn.id, context.name, context.settings),
-            Feed(turn.id, whole),
+            *([Feed(turn.id, whole)] if whole else []),
         ]
 
     def _new_turn(self, context: Context, now: float) -> Turn:
@@ -245,6 +245,12 @@ class TurnMachine:
         if context.discarding:
             context.discarding = False
             return []
+        if context.turn is None and context.settings.request.source is not None:
+            effects = self._open(context, "", now)
+            if context.turn is not None:
+                return effects + self._end_text(context, now)
+            context.discarding = False
+            return effects
         if context.turn is None:
             turn = self._new_turn(context, now)
             turn.ended = True

@@ -90,6 +90,45 @@ def say(
 
 
 @app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(help="Recording of up to 300 s, from 16 kHz.")],
+    voice: Annotated[str | None, typer.Option(help="Voice; see `antiphon voices`.")] = None,
+    url: Url = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model name; without --url also the directory of a checkpoint."),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File.")] = Path("out.wav"),
+    audio_format: Annotated[
+        str, typer.Option("--format", help="wav, mp3, opus, aac or flac.")
+    ] = "wav",
+    sample_rate: Annotated[int, typer.Option(help="Sample rate of the audio in Hz.")] = 24000,
+    speed: Annotated[float, typer.Option(help="1 is the recording's own pace.")] = 1.0,
+    config: ConfigFile = None,
+    api_key: ApiKey = None,
+    json: AsJson = False,
+) -> None:
+    """Say a recording again in another voice, and write what was heard."""
+    from antiphon.server.cli.convert import ConvertOptions, run_convert
+
+    options = ConvertOptions(
+        file=file,
+        voice=voice,
+        url=url,
+        model=model,
+        output=output,
+        format=audio_format,
+        sample_rate=sample_rate,
+        speed=speed,
+        config=config,
+        api_key=api_key,
+        as_json=json,
+    )
+    with readable_errors(as_json=json):
+        run_convert(options)
+
+
+@app.command()
 def verify(
     file: Annotated[Path, typer.Argument(help="Audio file: wav, flac, mp3, aac, ogg, m4a, webm.")],
     config: ConfigFile = None,

@@ -52,7 +52,7 @@ def run_say(options: SayOptions) -> None:
     check_rate(fmt, options.sample_rate)
     if not options.output.parent.is_dir():
         raise InvalidRequest(f"The folder {options.output.parent} does not exist.", field="output")
-    with _server(options) as (url, model):
+    with serving(options.url, options.model, options.config, quiet=options.as_json) as (url, model):
         turn = _converse(options, url, model, fmt)
     result = _write(options, fmt, turn)
     with progress("Looking for the watermark", quiet=options.as_json):
@@ -64,19 +64,23 @@ def run_say(options: SayOptions) -> None:
 
 
 @contextmanager
-def _server(options: SayOptions) -> Iterator[tuple[str, str | None]]:
-    """Address of the server to talk to, and the model's name there."""
-    if options.url is not None:
-        yield options.url, options.model
+def serving(
+    url: str | None, model: str | None, config: Path | None, *, quiet: bool
+) -> Iterator[tuple[str, str | None]]:
+    """Address of the server to talk to (one is started where none is named), and the model there.
+
+    Without `url`, `model` may also be the directory of a checkpoint.
+    """
+    if url is not None:
+        yield url, model
         return
     arguments: list[str] = []
-    if options.config is not None:
-        arguments += ["--config", str(options.config)]
-    model = options.model
+    if config is not None:
+        arguments += ["--config", str(config)]
     if model is not None and Path(model).is_dir():
         arguments += ["--model", model]
         model = None
-    with local_server(arguments, quiet=options.as_json) as ready:
+    with local_server(arguments, quiet=quiet) as ready:
         yield ready["url"], model
 
 

@@ -61,12 +61,8 @@ def ask_json(
     Raises:
         ServerUnreachable, ServerRefused, InvalidRequest.
     """
-    parts = urlsplit(base if "://" in base else f"http://{base}")
-    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    if scheme not in ("http", "https") or not parts.netloc:
-        raise InvalidRequest(f"{base!r} is not the address of a server.", field="url")
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{scheme}://{parts.netloc}{path}", data, method=method)
+    request = urllib.request.Request(f"{http_address(base)}{path}", data, method=method)
     if data is not None:
         request.add_header("Content-Type", "application/json")
     if api_key:
@@ -77,7 +73,7 @@ def ask_json(
         with opener.open(request, timeout=timeout_s) as answer:
             value = json.load(answer)
     except urllib.error.HTTPError as error:
-        raise ServerRefused(_error_of(error)) from error
+        raise ServerRefused(error_of(error)) from error
     except (OSError, ValueError) as error:
         raise ServerUnreachable(f"No server answers at {base}.", field="url") from error
     if not isinstance(value, dict):
@@ -85,7 +81,21 @@ def ask_json(
     return value
 
 
-def _error_of(answer: urllib.error.HTTPError) -> dict[str, Any]:
+def http_address(base: str) -> str:
+    """Return scheme and host of a server that is named by any of its addresses.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    parts = urlsplit(base if "://" in base else f"http://{base}")
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    if scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidRequest(f"{base!r} is not the address of a server.", field="url")
+    return f"{scheme}://{parts.netloc}"
+
+
+def error_of(answer: urllib.error.HTTPError) -> dict[str, Any]:
+    """Return what an answer says was wrong."""
     fallback = {"message": f"The server answered {answer.code} {answer.reason}."}
     try:
         body = json.load(answer)

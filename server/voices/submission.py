@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from starlette.datastructures import FormData, Headers, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from antiphon.engine.errors import ConsentRequired, InvalidRequest
 from antiphon.engine.voice.consent import Consent
 from antiphon.server.errors import MalformedMessage, misfit
+from antiphon.server.forms import is_form, read_form
 
-MOST_FIELDS = 16
-MOST_FIELD_BYTES = 16_384
 _YES = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -67,7 +64,7 @@ async def read_submission(content_type: str, body: bytes) -> Submission:
         ConsentRequired: it says of nobody that they agreed.
         InvalidRequest: a consent that cannot be.
     """
-    if content_type.split(";")[0].strip().lower() == "multipart/form-data":
+    if is_form(content_type):
         return await _from_form(content_type, body)
     return _from_json(body)
 
@@ -93,29 +90,8 @@ def _from_json(body: bytes) -> Submission:
 async def _from_form(content_type: str, body: bytes) -> Submission:
     """Read a form: the fields of the JSON body, `consent_by`, `consent_scope` (comma-separated),
     `consent_until` and `consent_given_at`, and the file `audio`."""
-
-    async def once() -> AsyncGenerator[bytes, None]:
-        yield body
-
-    parser = MultiPartParser(
-        Headers({"content-type": content_type}),
-        once(),
-        max_files=1,
-        max_fields=MOST_FIELDS,
-        max_part_size=MOST_FIELD_BYTES,
-    )
-    try:
-        form = await parser.parse()
-    except (MultiPartException, KeyError) as error:
-        raise MalformedMessage("The form cannot be read.", field="body") from error
-    try:
-        file = form.get("audio")
-        if not isinstance(file, UploadFile):
-            raise MalformedMessage("The form has no file named audio.", field="audio")
-        audio = await file.read()
-        fields = _fields(form)
-    finally:
-        await form.close()
+    audio, texts = await read_form(content_type, body, "audio")
+    fields = _fields(texts)
     try:
         decoded = msgspec.convert({**fields, "audio": ""}, VoiceBody)
     except msgspec.ValidationError as error:
@@ -123,13 +99,11 @@ async def _from_form(content_type: str, body: bytes) -> Submission:
     return _submission(decoded, audio)
 
 
-def _fields(form: FormData) -> dict[str, Any]:
+def _fields(texts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """A form's texts as the fields of the JSON body."""
     fields: dict[str, Any] = {}
     consent: dict[str, Any] = {}
-    for key, value in form.multi_items():
-        if not isinstance(value, str):
-            continue
+    for key, value in texts:
         if key.startswith("consent_"):
             name = key.removeprefix("consent_")
             if value.strip():

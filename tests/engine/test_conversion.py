@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from antiphon.engine.acoustic.interface import AcousticSettings
 from antiphon.engine.audio_file import DecodedAudio, decode_audio
 from antiphon.engine.checkpoint import open_checkpoint
-from antiphon.engine.conversion import MAX_SOURCE_S, ConversionSession, windows
+from antiphon.engine.conversion import ConversionSession, windows
 from antiphon.engine.cosyvoice import CosyVoiceEngine
 from antiphon.engine.errors import ConsentRequired, InvalidRequest, UnsupportedFeature
 from antiphon.engine.generations import load_stages
 from antiphon.engine.hops import HopSettings
 from antiphon.engine.interface import (
+    MAX_SOURCE_S,
     FinishReason,
     Mode,
     SpeechAudio,
