@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,6 +91,11 @@ class PremadeEngine:
         """Those of the maker."""
         return self._maker.capabilities
 
+    @property
+    def ready(self) -> bool:
+        """As the maker."""
+        return self._maker.ready
+
     def voices(self) -> Sequence[VoiceInfo]:
         """Those of the maker."""
         return self._maker.voices()
@@ -124,7 +128,7 @@ async def _make(engine: Engine, voice: str, text: str) -> list[SpeechAudio]:
 async def _serve(ready: Connection, kind: str, text: str) -> None:
     import aioice.ice
 
-    from antiphon.server.run import running
+    from antiphon.server.run import running, settle
 
     # Peers are on this machine, and aioice leaves its loopback address out.
     aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
@@ -147,6 +151,7 @@ async def _serve(ready: Connection, kind: str, text: str) -> None:
         {config.model: engine}, model=config.model, voice=config.voice, watermark=watermark
     )
     async with running(config, engines) as server:
+        settle()
         ready.send((server.url, server.audiosocket_port))
         await asyncio.to_thread(_wait_for_end, ready)
 
@@ -176,7 +181,6 @@ def server_process(kind: str, text: str = "") -> Iterator[ServerProcess]:
             raise TimeoutError("the server did not start")
         url, port = ours.recv()
         assert process.pid is not None
-        time.sleep(0.5)
         yield ServerProcess(url, port, process.pid)
     finally:
         ours.close()

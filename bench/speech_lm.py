@@ -279,6 +279,13 @@ def bound_row(subject: Subject, levels: Sequence[int]) -> list[Row]:
     ]
 
 
+async def started(checkpoint: Checkpoint, settings: VLLMSettings) -> VLLMSpeechLM:
+    """Export and start."""
+    lm = VLLMSpeechLM.prepare(checkpoint, settings)
+    await lm.start()
+    return lm
+
+
 async def on_vllm(
     subject: Subject, levels: Sequence[int], repetitions: int
 ) -> tuple[list[Speed], dict[str, Any]]:
@@ -289,7 +296,7 @@ async def on_vllm(
         settings = VLLMSettings(
             cache=Path(cache), kv_gib=0.25, max_sequences=max(levels), max_positions=POSITIONS
         )
-        lm = await VLLMSpeechLM.load(subject.checkpoint, settings)
+        lm = await started(subject.checkpoint, settings)
         try:
             speeds += await ladder("vllm", lm, subject, levels)
             speeds += await ladder("vllm, greedy", lm, subject, levels, greedy=True)
@@ -301,7 +308,7 @@ async def on_vllm(
             ]
         finally:
             await lm.close()
-        lm = await VLLMSpeechLM.load(subject.checkpoint, replace(settings, prefix_caching=False))
+        lm = await started(subject.checkpoint, replace(settings, prefix_caching=False))
         try:
             speeds += await ladder("vllm, no prefix cache", lm, subject, levels)
         finally:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from antiphon.engine.acoustic.settings import SPEEDS
+from antiphon.engine.acoustic.settings import SPEEDS, EngineSettings
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
 from antiphon.engine.conversion import ConversionSession, check_source
@@ -38,6 +38,7 @@ from antiphon.engine.interface import (
 )
 from antiphon.engine.prompts import PromptMaker, PromptVoice
 from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice, Stages
+from antiphon.engine.speech_lm.settings import LMSettings
 from antiphon.engine.voice.consent import Consent
 from antiphon.engine.voice.enrol import Enrolment, EnrolmentSettings
 from antiphon.engine.voice.enroller import Enroller
@@ -89,6 +90,7 @@ class CosyVoiceEngine:
             folder=voices,
             fingerprint=None if voices is None else checkpoint_fingerprint(checkpoint),
             forget=stages.acoustic.forget_voice,
+            revoke=stages.lm.revoke,
         )
 
     @classmethod
@@ -103,6 +105,8 @@ class CosyVoiceEngine:
         device: str = "cpu",
         voices: VoiceFolder | None = None,
         top_p: float | None = None,
+        lm: LMSettings | None = None,
+        acoustic: EngineSettings | None = None,
     ) -> Self:
         """Load a model directory of any generation.
 
@@ -115,14 +119,21 @@ class CosyVoiceEngine:
             device: `cpu`, `cuda`, or `auto` for CUDA where it is there.
             voices: the deployment's voices; those that were made for this model are its own too.
             top_p: share of probability that the speech LM draws from, instead of the checkpoint's.
+            lm: backend of the speech LM and its memory.
+            acoustic: memory, precision and place of flow and vocoder.
 
         Raises:
             CheckpointError: files that are missing or do not fit.
-            InvalidConfiguration: a device that is not there.
+            InvalidConfiguration: a device or a backend that is not there.
         """
         checkpoint = open_checkpoint(directory)
         stages = load_stages(
-            checkpoint, watermark, max_sessions=max_sessions, device=choose_device(device)
+            checkpoint,
+            watermark,
+            max_sessions=max_sessions,
+            device=choose_device(device),
+            lm=lm,
+            acoustic=acoustic,
         )
         if top_p is not None:
             stages = replace(stages, sampling=replace(stages.sampling, top_p=top_p))
@@ -132,6 +143,11 @@ class CosyVoiceEngine:
     def capabilities(self) -> Capabilities:
         """See `Engine`."""
         return self._capabilities
+
+    @property
+    def ready(self) -> bool:
+        """See `Engine`."""
+        return self._stages.lm.ready
 
     def voices(self) -> Sequence[VoiceInfo]:
         """See `Engine`."""
@@ -173,6 +189,7 @@ class CosyVoiceEngine:
 
         The other voices' prompts are solved too, so that their first callers do not wait for it.
         """
+        await self._stages.lm.start()
         voice = self._voices.first() or _nobody(self._checkpoint.mel_config.num_mels)
         session = self._session(SpeechRequest(voice.name, seed=0), voice)
         await session.push_text(WARM_UP_TEXT)
@@ -183,8 +200,10 @@ class CosyVoiceEngine:
         for info in self._voices.infos()[:MOST_WARM_VOICES]:
             # A voice that may not be used now stays cold.
             with suppress(InvalidRequest):
-                known, _ = self._voices.get(info.name)
+                known, require_allowed = self._voices.get(info.name)
                 await self._stages.acoustic.warm_voice(known.acoustic, self._settings.acoustic)
+                own = _own_name(known, require_allowed)
+                await self._stages.lm.warm(self._prompts.fit(known).prompt, own)
 
     async def open_session(self, request: SpeechRequest) -> CosyVoiceSession:
         """See `Engine`."""
@@ -210,9 +229,15 @@ class CosyVoiceEngine:
         fitted = self._prompts.fit(voice, request.language, request.instruct)
         return CosyVoiceSession(
             replace(self._stages, text=front_end(self._checkpoint, language)),
-            SessionVoice(fitted.prompt, voice.acoustic, require_allowed),
+            SessionVoice(
+                fitted.prompt,
+                voice.acoustic,
+                require_allowed,
+                _own_name(voice, require_allowed),
+            ),
             self._for(request),
             secrets.randbelow(SEEDS) if request.seed is None else request.seed,
+            request.tenant,
         )
 
     def _refuse_unsupported(self, request: SpeechRequest) -> None:
@@ -282,6 +307,11 @@ class CosyVoiceEngine:
         """See `Engine`."""
         await self._stages.lm.close()
         await self._stages.acoustic.close()
+
+
+def _own_name(voice: PromptVoice, require_allowed: RequireAllowed | None) -> str | None:
+    """Name under which a voice's prefix is cached; voices of the checkpoint are nobody's."""
+    return None if require_allowed is None else voice.name
 
 
 def _nobody(mel_bins: int) -> PromptVoice:

@@ -34,10 +34,12 @@ class EngineVoices:
         folder: VoiceFolder | None = None,
         fingerprint: str | None = None,
         forget: Callable[[str], None] | None = None,
+        revoke: Callable[[str], None] | None = None,
     ) -> None:
         """Take the voices of a checkpoint and, where its `fingerprint` is known, of a folder.
 
-        `forget` is called with the key of an acoustic prompt that must not be kept any longer.
+        `forget` is called with the key of an acoustic prompt that must not be kept any longer,
+        `revoke` with the name of a voice that was removed, replaced or changed.
         """
         self._model = model
         self._prompts = prompts
@@ -47,6 +49,7 @@ class EngineVoices:
         self._folder = folder
         self._fingerprint = fingerprint
         self._forget = forget
+        self._revoke = revoke
         self._loaded: OrderedDict[str, tuple[VoiceCard, PromptVoice]] = OrderedDict()
         if folder is not None:
             folder.watch(self._gone)
@@ -154,6 +157,8 @@ class EngineVoices:
         return info
 
     def _gone(self, name: str) -> None:
+        if self._revoke is not None:
+            self._revoke(name)
         self._card_infos.pop(name, None)
         found = self._loaded.pop(name, None)
         if found is not None and self._forget is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from antiphon.engine.acoustic.loader import load_acoustic_engine
+from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.checkpoint import Checkpoint
 from antiphon.engine.checkpoint.config import ModelGeneration, RASConfig
 from antiphon.engine.checkpoint.special_tokens import special_tokens
@@ -21,9 +22,9 @@ from antiphon.engine.flow.cosyvoice1_stream import SHORTEST_HOP_TOKENS
 from antiphon.engine.interface import Mode
 from antiphon.engine.segments import SegmentLimits
 from antiphon.engine.session import SessionSettings, Stages
-from antiphon.engine.speech_lm.request import Sampling, SpeechLM
-from antiphon.engine.speech_lm.text_speech_backend import TorchTextSpeechLM
-from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
+from antiphon.engine.speech_lm.loader import load_speech_lm
+from antiphon.engine.speech_lm.request import Sampling
+from antiphon.engine.speech_lm.settings import LMSettings
 from antiphon.engine.text.bpe_stream import SPOKEN_TAGS, BpeTextStream
 from antiphon.engine.text.text_stream import ArpabetTextStream, TextStream
 from antiphon.engine.voice.reference import can_hear
@@ -88,12 +89,19 @@ def load_stages(
     *,
     max_sessions: int,
     device: torch.device | str = "cpu",
+    lm: LMSettings | None = None,
+    acoustic: EngineSettings | None = None,
 ) -> Stages:
-    """Load what the sessions of a checkpoint share.
+    """Load what the sessions of a checkpoint share; `lm` chooses the speech LM's backend.
 
     Raises:
         CheckpointError: weights that do not fit the configuration.
+        InvalidConfiguration: a backend that is not installed, or does not know this generation.
     """
+    # First, since a backend that is not there should not cost the time of loading the rest.
+    speech_lm = load_speech_lm(
+        checkpoint, lm or LMSettings(), max_sessions=max_sessions, device=device
+    )
     if checkpoint.generation is ModelGeneration.V1:
         mix_ratio, ratios = _V1_MIX_RATIO, (2.0, 20.0)
         ras = checkpoint.text_speech_lm_config.sampling
@@ -103,23 +111,13 @@ def load_stages(
         ras = config.sampling
     return Stages(
         text=front_end(checkpoint),
-        lm=_load_lm(checkpoint, max_sessions, device),
-        acoustic=load_acoustic_engine(checkpoint, device=device),
+        lm=speech_lm,
+        acoustic=load_acoustic_engine(checkpoint, acoustic, device),
         watermark=watermark,
         sampling=_sampling(ras),
         mix_ratio=mix_ratio,
         length_ratios=ratios,
         seconds_a_token=1 / checkpoint.token_rate,
-    )
-
-
-def _load_lm(checkpoint: Checkpoint, max_sessions: int, device: torch.device | str) -> SpeechLM:
-    if checkpoint.generation is ModelGeneration.V1:
-        return TorchTextSpeechLM.load(
-            checkpoint, slots=max_sessions, max_waiting=max_sessions, device=device
-        )
-    return TorchSpeechLM.load(
-        checkpoint, slots=max_sessions, max_waiting=max_sessions, device=str(device)
     )
 
 

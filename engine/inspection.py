@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,6 +146,16 @@ def _tried(checkpoint: Checkpoint, file: FileReport) -> FileReport:
     except CheckpointError as error:
         return FileReport(file.name, file.size, file.required, error.message)
     return file
+
+
+def expected_weights(checkpoint: Checkpoint) -> Iterator[tuple[str, Shapes]]:
+    """Yield what the YAML describes, file by file, without reading any weights.
+
+    Raises:
+        CheckpointError: a configuration that cannot be read.
+    """
+    for file, _, shapes in _parts(checkpoint):
+        yield file, shapes()
 
 
 Part = tuple[str, Callable[[], dict[str, Tensor]], Callable[[], Shapes]]

@@ -93,6 +93,8 @@ class SpeechRequest:
     max_hop: int | None = None
     source: DecodedAudio | None = field(default=None, compare=False, repr=False)
     """A recording to be converted (`Mode.VOICE_CONVERSION`); its session takes no text."""
+    tenant: str | None = None
+    """Who asks, where a deployment keeps what is cached of different callers apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,9 @@ class SpeechAudio:
     audio: MarkedAudio
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds spent in each stage since the previous audio event (`text`, `lm`, `flow`, …)."""
+    cached_ids: tuple[int, ...] = ()
+    """For each request to the speech LM that began to speak since then: how many ids of its prompt
+    were in the prefix cache. Empty where the backend has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,10 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this engine can do."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether turns can be spoken now; false while a part that died is being restarted."""
 
     def voices(self) -> Sequence[VoiceInfo]:
         """The voices it has, of which some may be refused at the moment."""

@@ -44,6 +44,8 @@ class SessionVoice:
     require_allowed: Callable[[], None] | None = None
     """Raises `ConsentRequired` once the voice may no longer be used; asked before each stretch
     of speech and before any audio leaves. None: always allowed."""
+    name: str | None = None
+    """Set where the voice can be withdrawn: what is cached of it is then its own."""
 
     def check(self) -> None:
         """Return if the voice may be used now.
@@ -86,13 +88,20 @@ class CosyVoiceSession(Turn):
     """One turn. See `SpeechSession` for its contract."""
 
     def __init__(
-        self, stages: Stages, voice: SessionVoice, settings: SessionSettings, seed: int
+        self,
+        stages: Stages,
+        voice: SessionVoice,
+        settings: SessionSettings,
+        seed: int,
+        tenant: str | None = None,
     ) -> None:
         super().__init__()
         self._stages = stages
         self._voice = voice
         self._settings = settings
         self._seed = seed
+        self._tenant = tenant
+        self._cached: list[int] = []
         self._text = TextQueue(settings.text_queue_characters)
         self._clock = TurnClock(stages.mix_ratio)
         self._progress = ProgressTracker(
@@ -182,10 +191,16 @@ class CosyVoiceSession(Turn):
                 sampling=replace(self._stages.sampling, seed=self._seed + number),
                 min_ratio=least,
                 max_ratio=most,
+                tenant=self._tenant,
+                voice=self._voice.name,
             )
         )
+        begun = False
         async with aclosing(generation):
             async for token in generation:
+                if not begun and generation.cached_ids is not None:
+                    self._cached.append(generation.cached_ids)
+                begun = True
                 self._progress.token()
                 yield token
         self._progress.end_segment()
@@ -232,7 +247,8 @@ class CosyVoiceSession(Turn):
                 timings |= spoken.timings | {"watermark": time.monotonic() - started}
                 self._voice.check()
                 for audio in marked:
-                    for event in self._handed_out(SpeechAudio(audio, timings)):
+                    cached, self._cached = tuple(self._cached), []
+                    for event in self._handed_out(SpeechAudio(audio, timings, cached)):
                         yield event
                 if rests:
                     return

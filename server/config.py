@@ -23,6 +23,7 @@ from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.hops import HopSettings
 from antiphon.server.calls.config import CallsSection
 from antiphon.server.config_merge import merged
+from antiphon.server.lm_config import SpeechLMSection
 from antiphon.server.voices.config import VoicesSection
 
 
@@ -128,6 +129,8 @@ class CosyVoiceEngineSection(_EngineSection):
     left_context_chunks: int | None = Field(default=None, ge=1, le=10_000)
     """Chunks (1 s each) that the flow looks back on; None for all, whose cost grows with a turn."""
 
+    lm: SpeechLMSection = SpeechLMSection()
+
     def hops(self) -> HopSettings:
         """The hop schedule.
 
@@ -166,6 +169,9 @@ class Config(_Section):
     """Engine that speaks when a request names none."""
     voice: str | None = "heart"
     """Voice that speaks when a request names none; None for the default model's first."""
+    memory_gib: float | None = Field(default=None, gt=0, le=65_536)
+    """Memory that all models together may take of the device (of the GPU where there is one);
+    None for all of it. What cannot fit is refused before anything is loaded."""
     watermark: WatermarkSection = WatermarkSection()
     log: LogSection = LogSection()
     calls: CallsSection = CallsSection()
@@ -277,6 +283,12 @@ def _check_engine(engine: PresetEngineSection | CosyVoiceEngineSection, at: str)
         field = names.get(error.field or "", error.field)
         raise InvalidConfiguration(
             f"{at}: {error.message}.", field=f"{at}.{field}", limit=error.limit
+        ) from None
+    try:
+        engine.lm.settings()
+    except InvalidConfiguration as error:
+        raise InvalidConfiguration(
+            f"{at}: {error.message}", field=f"{at}.{error.field}", limit=error.limit
         ) from None
 
 

@@ -26,6 +26,7 @@ from antiphon.server.audio import check_rate, parse_format
 from antiphon.server.settings import Split, TurnSettings
 
 if TYPE_CHECKING:
+    from antiphon.engine.audio_file import DecodedAudio
     from antiphon.engine.voice.folder import VoiceFolder
 
 MAX_NAME_CHARS = 128
@@ -51,6 +52,8 @@ class Wanted:
     split: str = "none"
     source: DecodedAudio | None = field(default=None, compare=False, repr=False)
     """A recording to be converted, in place of text."""
+    tenant: str | None = None
+    """Who asks; used by models whose cache is kept apart for different callers."""
 
 
 class EngineSet:
@@ -65,6 +68,7 @@ class EngineSet:
         watermark: Watermark,
         first_hops: Mapping[str, int] | None = None,
         folder: VoiceFolder | None = None,
+        isolated: Collection[str] = (),
     ) -> None:
         self._engines = dict(engines)
         self.model = model
@@ -73,11 +77,18 @@ class EngineSet:
         self.folder = folder
         """Voices of this deployment that were made of recordings."""
         self._first_hops = dict(first_hops or {})
+        self._isolated = frozenset(isolated)
+        """Models whose callers share nothing cached."""
 
     @property
     def models(self) -> Sequence[str]:
         """Names by which requests choose an engine, the default first."""
         return sorted(self._engines, key=lambda name: (name != self.model, name))
+
+    @property
+    def away(self) -> list[str]:
+        """Models that cannot speak now, because a part of theirs died and is being restarted."""
+        return [name for name in self.models if not self._engines[name].ready]
 
     def engine(self, model: str) -> Engine:
         """The engine of a model that `resolve` named."""

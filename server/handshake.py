@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -54,6 +56,16 @@ def check_caller(
             field="host",
         )
     house.keys.check(offered_keys(headers, query_string, subprotocols or []))
+
+
+def owner_of(
+    house: House, headers: Headers, query_string: bytes, subprotocols: Sequence[str] = ()
+) -> str:
+    """Who calls: a digest of the caller's key, "" where no keys are configured."""
+    if house.keys.is_open:
+        return ""
+    key = next(iter(offered_keys(headers, query_string, subprotocols)), "")
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def error_headers(error: AntiphonError) -> list[tuple[bytes, bytes]]:

@@ -49,6 +49,20 @@ class House:
         if not self.warm:
             raise NotReady("The engines are not ready yet.", retry_after_s=retry_after_s)
 
+    def check_ready(self) -> None:
+        """Refuse to be given work while any of it cannot be done.
+
+        Raises:
+            NotReady: see `check_open`; or a model is away, while the others speak on.
+        """
+        self.check_open()
+        away = self.engines.away
+        if away:
+            raise NotReady(
+                f"The model {away[0]} is being restarted.",
+                retry_after_s=self.config.server.limits.retry_after_s,
+            )
+
     @contextmanager
     def conversing(self, conversation: Conversation) -> Iterator[None]:
         """Know a conversation for as long as it lasts."""

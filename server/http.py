@@ -88,9 +88,9 @@ class HttpPart:
         return json_response({"status": "ok"})
 
     async def readyz(self, _: Request) -> Response:
-        """The server takes new work: every engine has spoken once, and it is not draining."""
+        """The server takes new work: every engine has spoken and can, and it is not draining."""
         try:
-            self._house.check_open()
+            self._house.check_ready()
         except AntiphonError as error:
             return error_response(error)
         return json_response({"status": "ready"})

@@ -16,6 +16,7 @@ from antiphon.server.config import (
     WatermarkSection,
 )
 from antiphon.server.engines import EngineSet
+from antiphon.server.memory import check_memory
 from antiphon.server.voices.config import VoicesSection
 
 if TYPE_CHECKING:
@@ -97,11 +98,7 @@ def _load_cosyvoice(
     from antiphon.engine.cosyvoice import CosyVoiceEngine
     from antiphon.engine.session import SessionSettings
 
-    directory = section.model_dir or house_checkpoint()
-    if directory is None:
-        raise CheckpointError(
-            "No checkpoint comes with this package; name one with `model_dir`.", field="model_dir"
-        )
+    directory = model_directory(section)
     settings = SessionSettings(
         hops=section.hops(),
         acoustic=AcousticSettings(
@@ -120,8 +117,23 @@ def _load_cosyvoice(
         max_sessions=max_sessions,
         device=section.device,
         top_p=section.top_p,
+        lm=section.lm.settings(),
         voices=voices,
     )
+
+
+def model_directory(section: CosyVoiceEngineSection) -> Path:
+    """Return where an engine's checkpoint lies.
+
+    Raises:
+        CheckpointError: none is named, and none is inside the package.
+    """
+    directory = section.model_dir or house_checkpoint()
+    if directory is None:
+        raise CheckpointError(
+            "No checkpoint comes with this package; name one with `model_dir`.", field="model_dir"
+        )
+    return directory
 
 
 def house_checkpoint() -> Path | None:
@@ -133,11 +145,12 @@ def house_checkpoint() -> Path | None:
 
 
 def load_engines(config: Config) -> EngineSet:
-    """Load the watermark, then every engine.
+    """Load the watermark, then every engine; nothing is loaded where all cannot fit.
 
     Raises:
         WatermarkUnavailable, CheckpointError, InvalidConfiguration: nothing is served then.
     """
+    check_memory(config)
     watermark = load_watermark(config.watermark)
     limit = config.server.limits.max_sessions
     folder = load_voices(config.voices)
@@ -155,6 +168,11 @@ def load_engines(config: Config) -> EngineSet:
             if isinstance(section, CosyVoiceEngineSection)
         },
         folder=folder,
+        isolated=[
+            section.name
+            for section in config.engines
+            if isinstance(section, CosyVoiceEngineSection) and section.lm.isolate_callers
+        ],
     )
     engines.check_defaults()
     return engines

@@ -11,6 +11,8 @@ from antiphon.server.turn_events import TurnReport
 _FIRST_PACKET_BUCKETS = (0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
 _RTF_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 3.0)
 
+_CACHED_IDS_BUCKETS = (0, 16, 32, 64, 128, 192, 256, 384, 512, 1024, 2048)
+
 
 class Metrics:
     """What the server counts. One object a server, so that two in one process do not mix."""
@@ -73,6 +75,13 @@ class Metrics:
         )
         self.speech_tokens = Counter(
             "antiphon_speech_tokens", "Speech tokens made.", ["model"], registry=self.registry
+        )
+        self.cached_ids = Histogram(
+            "antiphon_lm_cached_ids",
+            "Ids of a request to the speech LM whose keys and values were in the prefix cache.",
+            ["model"],
+            buckets=_CACHED_IDS_BUCKETS,
+            registry=self.registry,
         )
         self.stage_seconds = Counter(
             "antiphon_stage_seconds",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -29,6 +31,11 @@ from antiphon.server.turn_events import Failed, Finished, OpenTurn, Progressed, 
 _QUICK_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV, AudioFormat.ULAW, AudioFormat.ALAW})
 _STEPS_A_THREAD = 5
 """Encoder steps for one trip to a thread: 100 ms of Opus, about 3 ms of work."""
+_encoder_threads = ThreadPoolExecutor(
+    max(1, (os.cpu_count() or 1) // 2), thread_name_prefix="encode"
+)
+"""Fewer than cores. What is encoded is heard later; the clocks that send what is heard now need a
+core at once, and would have to share theirs with every thread that encodes."""
 _SLOT_WAIT_S = 5.0
 """How long a turn waits for its predecessor in the same context to free what it holds."""
 
@@ -191,8 +198,10 @@ class SpeakingTurn:
         metrics = self._resources.metrics
         async for event in session.events():
             match event:
-                case SpeechAudio(audio, timings):
+                case SpeechAudio(audio, timings, cached_ids):
                     metrics.stages(settings.model, timings)
+                    for count in cached_ids:
+                        metrics.cached_ids.labels(settings.model).observe(count)
                     self._work_s += _work_s(timings)
                     self._on_the_way(timings)
                     await self._encode(encoder, encoder.steps(audio))
@@ -217,7 +226,10 @@ class SpeakingTurn:
             else:
                 # One at first, so that the listener does not wait for the others.
                 count = _STEPS_A_THREAD if encoder.samples_out else 1
-                messages = await asyncio.to_thread(_next_messages, steps, count)
+                loop = asyncio.get_running_loop()
+                messages = await loop.run_in_executor(
+                    _encoder_threads, _next_messages, steps, count
+                )
             if messages is None:
                 return
             if messages:

@@ -67,6 +67,11 @@ class PresetEngine:
         """See `Engine`."""
         return self._capabilities
 
+    @property
+    def ready(self) -> bool:
+        """See `Engine`: nothing of it restarts."""
+        return True
+
     def voices(self) -> Sequence[VoiceInfo]:
         """See `Engine`."""
         return [VoiceInfo(VOICE, "en", "American English, female", Mode.PRESET)]

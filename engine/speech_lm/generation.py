@@ -11,6 +11,7 @@ from antiphon.engine.interface import FinishReason
 from antiphon.engine.speech_lm.decoder import Job, Outcome
 from antiphon.engine.speech_lm.request import SpeechLMRequest
 from antiphon.engine.speech_lm.sequences import SequenceBuilder
+from antiphon.engine.voice.voice import LMPrompt
 
 MAX_PENDING_TEXT: Final = 512
 """Text ids waiting to be used by one request: its source then pauses."""
@@ -25,7 +26,7 @@ class Backend(Protocol):
 
     builder: SequenceBuilder
 
-    def start(self, generation: TorchGeneration, request: SpeechLMRequest) -> Job:
+    def begin(self, generation: TorchGeneration, request: SpeechLMRequest) -> Job:
         """Reserve a place and queue the request."""
 
     def released(self) -> None:
@@ -53,9 +54,25 @@ def call_in(
         return
 
 
+class InProcess:
+    """The part of `SpeechLM` that a backend without an engine or a prefix cache has little of."""
+
+    ready = True
+
+    async def start(self) -> None:
+        """Nothing: the worker runs from the beginning."""
+
+    async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
+        """Nothing: no prefix outlives its request."""
+
+    def revoke(self, voice: str) -> None:
+        """Nothing: see `warm`."""
+
+
 class TorchGeneration:
     """`Generation` of the torch backend. Iterated by one task; any task may close it."""
 
+    cached_ids: int | None = None
     loop: asyncio.AbstractEventLoop
 
     def __init__(self, backend: Backend, request: SpeechLMRequest) -> None:
@@ -101,7 +118,7 @@ class TorchGeneration:
     def _start(self) -> None:
         self.loop = asyncio.get_running_loop()
         text = self._request.text
-        self._job = self._backend.start(self, self._request)
+        self._job = self._backend.begin(self, self._request)
         if isinstance(text, AsyncIterator):
             self._pump = self.loop.create_task(self._feed(self._job, text))
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Final
 
 from antiphon.engine.checkpoint.config import LMConfig
 from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.speech_lm.qwen2 import expected_shapes
+from antiphon.engine.speech_lm.settings import FEWEST_POSITIONS, TORCH_POSITIONS, LMSettings
 
 GIB: Final = 2**30
-CARDS_GIB: Final = (8, 12, 16, 24, 80)
-RUNTIME_GIB: Final = 1.0
-"""CUDA context, kernels and working memory of a step, measured generously."""
 
 
 def weight_bytes(config: LMConfig, bytes_per_value: int) -> int:
@@ -43,23 +40,22 @@ def ids_in_budget(config: LMConfig, bytes_per_value: int, gib: float) -> int:
     return int(gib * GIB) // kv_bytes_per_id(config, bytes_per_value)
 
 
-def memory_left(parts_gib: Mapping[str, float], card_gib: float) -> float:
-    """Return the GiB that a card has left beside the named parts and the runtime."""
-    return card_gib - RUNTIME_GIB - sum(parts_gib.values())
-
-
-def refuse_what_cannot_fit(parts_gib: Mapping[str, float], card_gib: float) -> None:
-    """Refuse a configuration whose parts do not fit the card, before any is loaded.
+def torch_positions(config: LMConfig, settings: LMSettings, sequences: int) -> int:
+    """Return how many ids each of `sequences` slots of the torch backend holds.
 
     Raises:
-        InvalidConfiguration: naming the parts, the sum and the card.
+        InvalidConfiguration: the budget leaves too few for a sentence.
     """
-    left = memory_left(parts_gib, card_gib)
-    if left < 0:
-        named = ", ".join(f"{name} {gib:.2f}" for name, gib in parts_gib.items())
+    positions = min(TORCH_POSITIONS, config.backbone.max_position_embeddings)
+    if settings.kv_gib is None:
+        return positions
+    positions = min(positions, ids_in_budget(config, 4, settings.kv_gib) // sequences)
+    if positions < FEWEST_POSITIONS:
+        least = sequences * FEWEST_POSITIONS * kv_bytes_per_id(config, 4) / GIB
         raise InvalidConfiguration(
-            f"The models do not fit: {named} and {RUNTIME_GIB:.2f} GiB for the runtime are "
-            f"{-left:.2f} GiB more than the {card_gib:.1f} GiB of this device.",
+            f"lm.kv_gib holds {positions} ids for each of {sequences} sessions; {FEWEST_POSITIONS} "
+            f"are needed. Give it {least:.2f} GiB, or allow fewer sessions.",
             field="lm.kv_gib",
-            limit=card_gib,
+            limit=round(least, 2),
         )
+    return positions

@@ -41,6 +41,8 @@ class SpeechLMRequest:
     """Most speech tokens for each text token; reaching it ends with `FinishReason.LENGTH`."""
     tenant: str | None = None
     """Whom cached prompt prefixes belong to; None shares them with everyone."""
+    voice: str | None = None
+    """Whose prompt it is, where its cached prefix may have to become unusable (`revoke`)."""
 
 
 class Generation(Protocol):
@@ -52,6 +54,13 @@ class Generation(Protocol):
     @property
     def finish_reason(self) -> FinishReason | None:
         """Set once the iterator has ended by itself."""
+
+    @property
+    def cached_ids(self) -> int | None:
+        """Ids of the first input that the prefix cache held, known with the first speech token.
+
+        None where the backend has no prefix cache.
+        """
 
     def __aiter__(self) -> AsyncIterator[int]: ...
 
@@ -67,6 +76,23 @@ class SpeechLM(Protocol):
     @property
     def load_now(self) -> int:
         """Requests that run or wait."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be taken now; false before `start` and while it is restarted."""
+
+    async def start(self) -> None:
+        """Start what needs an event loop. Idempotent.
+
+        Raises:
+            InvalidConfiguration, SynthesisFailed: it does not start.
+        """
+
+    async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
+        """Keep ready what can be computed of a voice before anybody asks for it."""
+
+    def revoke(self, voice: str) -> None:
+        """Make what was cached of a voice unusable, at once and for good."""
 
     def generate(self, request: SpeechLMRequest) -> Generation:
         """Start a request. Nothing is computed before the first `__anext__`."""

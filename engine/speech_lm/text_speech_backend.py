@@ -21,7 +21,7 @@ from antiphon.engine.checkpoint import Checkpoint
 from antiphon.engine.checkpoint.weights import load_module
 from antiphon.engine.errors import AntiphonError, InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.interface import FinishReason
-from antiphon.engine.speech_lm.generation import call_in
+from antiphon.engine.speech_lm.generation import InProcess, call_in
 from antiphon.engine.speech_lm.layout import MAX_LOOP_TOKENS, SpeechTally
 from antiphon.engine.speech_lm.request import SpeechLMRequest
 from antiphon.engine.speech_lm.sampling import Draw, sample
@@ -61,7 +61,7 @@ class _Job:
         return len(self.history) - self.consumed >= MAX_AHEAD_TOKENS
 
 
-class TorchTextSpeechLM:
+class TorchTextSpeechLM(InProcess):
     """`SpeechLM` for version 1. One instance serves all sessions of a process."""
 
     def __init__(
@@ -263,6 +263,8 @@ class TorchTextSpeechLM:
 
 class TextSpeechGeneration:
     """`Generation` of this backend. Used by one task."""
+
+    cached_ids: int | None = None
 
     def __init__(self, backend: TorchTextSpeechLM, request: SpeechLMRequest) -> None:
         self._backend = backend

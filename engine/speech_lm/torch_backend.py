@@ -20,7 +20,7 @@ import torch
 from antiphon.engine.checkpoint import Checkpoint
 from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.speech_lm.decoder import Decoder, Job, Outcome, Pick
-from antiphon.engine.speech_lm.generation import TorchGeneration, call_in
+from antiphon.engine.speech_lm.generation import InProcess, TorchGeneration, call_in
 from antiphon.engine.speech_lm.layout import Sequence
 from antiphon.engine.speech_lm.qwen2 import Qwen2SpeechLM
 from antiphon.engine.speech_lm.request import SpeechLMRequest
@@ -34,7 +34,7 @@ RETRY_AFTER_S: Final = 1.0
 Command = Callable[[], None]
 
 
-class TorchSpeechLM:
+class TorchSpeechLM(InProcess):
     """`SpeechLM` on torch. One instance serves all sessions of a process."""
 
     def __init__(
@@ -130,7 +130,7 @@ class TorchSpeechLM:
 
     # Called by generations, on their event loop.
 
-    def start(self, generation: TorchGeneration, request: SpeechLMRequest) -> Job:
+    def begin(self, generation: TorchGeneration, request: SpeechLMRequest) -> Job:
         """Reserve a place and queue the request."""
         if self._closing:
             raise SynthesisFailed("The speech LM is closed.")

@@ -8,21 +8,25 @@ way, a new request for each run, computes the ids since the last full cache bloc
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from antiphon.engine.checkpoint import Checkpoint
-from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
+from antiphon.engine.errors import InvalidConfiguration, InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.speech_lm.layout import Vocabulary
 from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
 from antiphon.engine.speech_lm.sequences import SequenceBuilder
-from antiphon.engine.speech_lm.vllm_engine import VLLMEngine, VLLMSettings, on_gpu
+from antiphon.engine.speech_lm.vllm_engine import (
+    VLLMEngine,
+    VLLMSettings,
+    installed_version,
+    on_gpu,
+)
 from antiphon.engine.speech_lm.vllm_export import PROBE_FILE, export, fault_id
 from antiphon.engine.speech_lm.vllm_generation import VLLMGeneration
 from antiphon.engine.voice.voice import LMPrompt
@@ -44,41 +48,50 @@ class VLLMSpeechLM:
         self._settings = settings
         self._dtype = settings.dtype or (torch.bfloat16 if on_gpu() else torch.float32)
         self._warm: list[tuple[LMPrompt, str | None]] = []
+        """Prompts and whose they are, to be computed with every start."""
         self._epochs: dict[str, int] = {}
+        """How often a voice was revoked."""
         self._running: set[VLLMGeneration] = set()
         self._requests = 0
         self.engine = VLLMEngine(model, settings, self._check_and_warm, self._fail_running)
 
     @classmethod
-    async def load(
-        cls,
-        checkpoint: Checkpoint,
-        settings: VLLMSettings,
-        *,
-        voices: Iterable[LMPrompt] = (),
-        compat: bool = False,
+    def prepare(
+        cls, checkpoint: Checkpoint, settings: VLLMSettings, *, compat: bool = False
     ) -> VLLMSpeechLM:
-        """Export the checkpoint if needed, start vLLM, check it and warm the voices' prompts.
+        """Export the checkpoint if needed; `start` then starts vLLM and checks it.
 
         Args:
             checkpoint: version 2 or 3.
             settings: see there.
-            voices: prompts whose prefixes are computed before the first request.
             compat: the published implementation's sequences, faults included (golden tests).
 
         Raises:
             InvalidConfiguration: no vLLM, or a version that is not supported.
             CheckpointError: weights that do not fit the configuration.
-            SynthesisFailed: vLLM does not start, or computes something else than torch does.
         """
+        installed_version()
         dtype = settings.dtype or (torch.bfloat16 if on_gpu() else torch.float32)
-        model = await asyncio.to_thread(export, checkpoint, dtype, settings.cache)
+        try:
+            model = export(checkpoint, dtype, settings.cache)
+        except OSError as error:
+            raise InvalidConfiguration(
+                f"The model cannot be written for vLLM to {settings.cache}: {error.strerror}.",
+                field="lm.cache_dir",
+            ) from error
         vocabulary = Vocabulary(checkpoint.lm_config)
         builder = SequenceBuilder(vocabulary, checkpoint.tokenizer.end_of_prompt, compat=compat)
-        lm = cls(model, builder, settings)
-        lm._warm = [(prompt, None) for prompt in voices]
-        await lm.engine.start()
-        return lm
+        return cls(model, builder, settings)
+
+    async def start(self) -> None:
+        """Start vLLM, compare it with the torch backend, and warm what is known. Idempotent.
+
+        Raises:
+            InvalidConfiguration: vLLM cannot be loaded.
+            SynthesisFailed: it does not start, or computes something else than torch does.
+        """
+        if not self.engine.started:
+            await self.engine.start()
 
     @property
     def ready(self) -> bool:
@@ -102,24 +115,27 @@ class VLLMSpeechLM:
         """Stop vLLM; what runs ends with `SynthesisFailed`. Idempotent."""
         await self.engine.close()
 
-    async def warm(self, prompts: Iterable[LMPrompt], tenant: str | None = None) -> None:
-        """Compute the shareable prefixes of prompts now, and after every restart."""
-        for prompt in prompts:
-            self._warm.append((prompt, tenant))
-            await self._warm_one(self.engine.get(), prompt, tenant)
+    async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
+        """Compute the shareable prefix of a prompt now, and after every restart."""
+        if (prompt, voice) not in self._warm:
+            self._warm.append((prompt, voice))
+        await self._warm_one(self.engine.get(), prompt, voice)
 
-    async def _warm_one(self, engine: AsyncLLM, prompt: LMPrompt, tenant: str | None) -> None:
+    async def _warm_one(self, engine: AsyncLLM, prompt: LMPrompt, voice: str | None) -> None:
         ids = shareable_prefix(self.builder, prompt)
-        await self.sample_once(engine, ids, cache_salt=self.cache_salt(tenant))
+        await self.sample_once(engine, ids, cache_salt=self.cache_salt(None, voice))
 
-    def cache_salt(self, tenant: str | None) -> str | None:
-        """Return what isolates the cache of a tenant or voice from all others."""
-        return None if tenant is None else f"{tenant}:{self._epochs.get(tenant, 0)}"
+    def cache_salt(self, tenant: str | None, voice: str | None) -> str | None:
+        """Return what isolates cached prefixes; None where everybody shares them."""
+        if tenant is None and voice is None:
+            return None
+        epoch = 0 if voice is None else self._epochs.get(voice, 0)
+        return json.dumps([tenant, voice, epoch])
 
-    def revoke(self, tenant: str) -> None:
-        """Make cached prefixes of a tenant or voice unreachable, at once and for good."""
-        self._epochs[tenant] = self._epochs.get(tenant, 0) + 1
-        self._warm = [(prompt, owner) for prompt, owner in self._warm if owner != tenant]
+    def revoke(self, voice: str) -> None:
+        """Make cached prefixes of a voice unreachable, at once and for good."""
+        self._epochs[voice] = self._epochs.get(voice, 0) + 1
+        self._warm = [(prompt, owner) for prompt, owner in self._warm if owner != voice]
 
     def _fail_running(self) -> None:
         for generation in tuple(self._running):
@@ -128,8 +144,8 @@ class VLLMSpeechLM:
     async def _check_and_warm(self, engine: AsyncLLM) -> None:
         for entry in json.loads((self._model / PROBE_FILE).read_text()):
             await self._check_probe(engine, entry)
-        for prompt, tenant in self._warm:
-            await self._warm_one(engine, prompt, tenant)
+        for prompt, voice in tuple(self._warm):
+            await self._warm_one(engine, prompt, voice)
 
     async def _check_probe(self, engine: AsyncLLM, entry: dict[str, Any]) -> None:
         """Compare log-probabilities after a fixed prefix with those of the torch backend."""

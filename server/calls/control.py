@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from antiphon.engine.errors import AntiphonError
 from antiphon.server.calls.call import Call
 from antiphon.server.calls.leg import Leg
-from antiphon.server.calls.registry import Calls, owner_of
-from antiphon.server.handshake import admit
+from antiphon.server.calls.registry import Calls
+from antiphon.server.handshake import admit, owner_of
 from antiphon.server.house import House
 from antiphon.server.http import HttpPart, json_response
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
-from starlette.datastructures import Headers
 
 from antiphon.engine.errors import Overloaded
 from antiphon.server.admission import Admission
-from antiphon.server.auth import offered_keys
 from antiphon.server.calls.call import Call
 from antiphon.server.calls.spec import CallSpec
 from antiphon.server.config import Config, Limits
@@ -117,16 +114,6 @@ class Calls:
                 retry_after_s=self.house.config.server.limits.retry_after_s,
                 limit=most,
             )
-
-
-def owner_of(
-    house: House, headers: Headers, query_string: bytes, subprotocols: Sequence[str] = ()
-) -> str:
-    """Whose call it is: a digest of the caller's key, "" where no keys are configured."""
-    if house.keys.is_open:
-        return ""
-    key = next(iter(offered_keys(headers, query_string, subprotocols)), "")
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _limits(config: Config) -> Limits:

@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from antiphon.engine.errors import AntiphonError, InvalidConfiguration
-from antiphon.server.calls.registry import Calls, owner_of
-from antiphon.server.handshake import check_caller, refuse
+from antiphon.server.calls.registry import Calls
+from antiphon.server.handshake import check_caller, owner_of, refuse
 from antiphon.server.house import House
 from antiphon.server.http import HttpPart, error_response, read_body
 from antiphon.server.phone.asterisk import AsteriskDialect

@@ -10,15 +10,17 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from antiphon.engine.errors import AntiphonError
 from antiphon.server.conversation import Conversation
 from antiphon.server.engines import Wanted
 from antiphon.server.errors import MalformedMessage, SlowReader, outcome
-from antiphon.server.handshake import admit
+from antiphon.server.handshake import admit, owner_of
 from antiphon.server.house import House
 from antiphon.server.protocols.native_frames import NativeFrames
 from antiphon.server.protocols.native_messages import (
@@ -142,22 +144,29 @@ class NativeProtocol:
         try:
             with self._house.conversing(conversation):
                 log.info("connected")
-                await self._receive(receive, conversation)
+                await self._receive(receive, conversation, _caller(self._house, scope))
         finally:
             await conversation.close()
             connection.release()
             log.info("disconnected")
 
-    async def _receive(self, receive: Receive, conversation: Conversation) -> None:
+    async def _receive(
+        self, receive: Receive, conversation: Conversation, tenant: str | None
+    ) -> None:
+        def settings(config: SessionConfig) -> TurnSettings:
+            return self._house.engines.resolve(replace(wanted(config), tenant=tenant))
+
         while True:
             message = await receive()
             arrived = time.monotonic()
             if message["type"] == "websocket.disconnect":
                 return
-            await conversation.submit(command(message.get("text"), self._settings), at=arrived)
+            await conversation.submit(command(message.get("text"), settings), at=arrived)
 
-    def _settings(self, config: SessionConfig) -> TurnSettings:
-        return self._house.engines.resolve(wanted(config))
+
+def _caller(house: House, scope: Scope) -> str | None:
+    subprotocols: list[str] = scope.get("subprotocols", [])
+    return owner_of(house, Headers(scope=scope), scope["query_string"], subprotocols) or None
 
 
 def command(text: str | None, settings: Callable[[SessionConfig], TurnSettings]) -> Input:

@@ -11,9 +11,10 @@ from starlette.routing import BaseRoute, Route
 
 from antiphon.engine.errors import InvalidRequest
 from antiphon.server.calls.config import CallsSection
-from antiphon.server.calls.registry import Calls, owner_of
+from antiphon.server.calls.registry import Calls
 from antiphon.server.engines import Wanted
 from antiphon.server.errors import MalformedMessage, UnknownCall
+from antiphon.server.handshake import owner_of
 from antiphon.server.house import House
 from antiphon.server.http import HttpPart, json_response, read_body
 from antiphon.server.rtc.peer import Offer, Peer

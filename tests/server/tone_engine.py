@@ -179,6 +179,7 @@ class ToneEngine:
         self.counters = Counters()
         self.text_queue_characters = 500
         self._name = name
+        self.ready = True
 
     @property
     def capabilities(self) -> Capabilities:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
-from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.speech_lm.memory import (
     GIB,
     ids_in_budget,
     kv_bytes_per_id,
-    refuse_what_cannot_fit,
     step_bytes,
     weight_bytes,
 )
@@ -25,9 +22,3 @@ def test_sizes_are_those_of_what_is_allocated() -> None:
     assert kv_bytes_per_id(config, 4) * 300 == cache.data.numel() * 4
     assert ids_in_budget(config, 4, 300 * kv_bytes_per_id(config, 4) / GIB) == 300
     assert step_bytes(config, 4, 2, 10) < weight_bytes(config, 4) + 20 * kv_bytes_per_id(config, 4)
-
-
-def test_what_cannot_fit_is_refused_with_the_sum() -> None:
-    refuse_what_cannot_fit({"weights": 1.0, "keys and values": 4.0}, 8)
-    with pytest.raises(InvalidConfiguration, match="more than the 8"):
-        refuse_what_cannot_fit({"weights": 1.0, "keys and values": 6.5}, 8)

@@ -53,8 +53,10 @@ async def lm(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[VLLMSpeechLM]:
     cache = tmp_path_factory.mktemp("export")
-    running = await VLLMSpeechLM.load(checkpoint(request.param), settings(cache))
+    running = VLLMSpeechLM.prepare(checkpoint(request.param), settings(cache))
+    assert not running.ready
     try:
+        await running.start()
         yield running
     finally:
         await running.close()
@@ -136,7 +138,9 @@ async def test_both_backends_speak_the_same(lm: VLLMSpeechLM) -> None:
 
 
 @VERSION_3
-async def test_a_warm_prompt_is_cached_and_tenants_do_not_share(lm: VLLMSpeechLM) -> None:
+async def test_a_warm_prompt_is_cached_by_voice_and_tenant_until_it_is_revoked(
+    lm: VLLMSpeechLM,
+) -> None:
     prompt = cases(3)["zero_shot"].prompt
     # The transcript thrice, so that its own text fills as many blocks as the speech.
     instruction, transcript = lm.builder.split(prompt.text_ids)
@@ -145,19 +149,24 @@ async def test_a_warm_prompt_is_cached_and_tenants_do_not_share(lm: VLLMSpeechLM
     shareable = len(shareable_prefix(lm.builder, long_prompt))
     assert shareable >= 96
 
-    async def cached(tenant: str | None) -> int:
-        request = SpeechLMRequest(long_prompt, stream([ids]), GREEDY, tenant=tenant, max_ratio=2)
+    async def cached(voice: str | None, tenant: str | None = None) -> int:
+        request = SpeechLMRequest(
+            long_prompt, stream([ids]), GREEDY, max_ratio=2, tenant=tenant, voice=voice
+        )
         generation = lm.generate(request)
         await anext(generation)
         await generation.aclose()
         return generation.cached_ids
 
-    await lm.warm([long_prompt], tenant="a")
-    assert await cached("a") >= shareable // 32 * 32
-    assert await cached("b") == 0
-    assert await cached("b") > 0
-    lm.revoke("b")
-    assert await cached("b") == 0
+    await lm.warm(long_prompt, voice="ada")
+    assert await cached("ada") >= shareable // 32 * 32
+    for voice, tenant in (("ada", "one"), ("ada", "two"), ("bob", "one"), (None, "one")):
+        assert await cached(voice, tenant) == 0, "another voice's or tenant's is not used"
+        assert await cached(voice, tenant) > 0
+    lm.revoke("ada")
+    assert await cached("ada") == 0
+    assert await cached("ada", "one") == 0
+    assert await cached("bob", "one") > 0
 
 
 @VERSION_3
