@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from antiphon.engine.errors import InvalidRequest, UnknownVoice, UnsupportedFeature
 from antiphon.engine.interface import (
@@ -17,6 +16,7 @@ from antiphon.engine.interface import (
 )
 from antiphon.engine.preset.model import SAMPLE_RATE_HZ, PresetModel
 from antiphon.engine.preset.session import PresetSession, PresetStages
+from antiphon.engine.preset.workers import Workers
 from antiphon.engine.text.lexicon import load_dictionary
 from antiphon.engine.watermark.interface import Watermark
 
@@ -49,7 +49,7 @@ class PresetEngine:
         Raises:
             CheckpointError: the voice's model cannot be read.
         """
-        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="preset")
+        self._workers = Workers(workers)
         self._stages = PresetStages(PresetModel(VOICE), watermark, self._workers)
         self._text_queue_characters = text_queue_characters
         self._capabilities = Capabilities(
@@ -131,4 +131,4 @@ class PresetEngine:
 
     async def close(self) -> None:
         """Free the worker threads once the clauses in them are spoken."""
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()

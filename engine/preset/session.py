@@ -8,11 +8,9 @@ of speech. Nothing is spoken ahead of the reader of `events`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,12 +28,13 @@ from antiphon.engine.interface import (
 from antiphon.engine.preset.joins import Speech, pause, trimmed
 from antiphon.engine.preset.model import SAMPLE_RATE_HZ, PresetModel
 from antiphon.engine.preset.phonemes import PhonemeString, SpokenWord, phoneme_strings
+from antiphon.engine.preset.workers import Workers
 from antiphon.engine.silence import SilenceGuard
 from antiphon.engine.text.clauses import Clause, ClauseLimits, ClauseSplitter
 from antiphon.engine.text.normalizer import StreamingNormalizer
 from antiphon.engine.text.validate import validate_text
 from antiphon.engine.turn import FLUSH, Flush, TextQueue, Turn
-from antiphon.engine.watermark.interface import Watermark
+from antiphon.engine.watermark.interface import Watermark, WatermarkStream
 from antiphon.engine.watermark.marked import FloatSamples, MarkedAudio
 
 CLAUSES = ClauseLimits(first_max_words=5)
@@ -50,7 +49,7 @@ class PresetStages:
 
     model: PresetModel
     watermark: Watermark
-    workers: Executor
+    workers: Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +180,7 @@ class PresetSession(Turn):
         if not self._mark.hold_back_samples and self._handed_out == self._pushed:
             return []
         finished, self._mark = self._mark, self._stages.watermark.stream(SAMPLE_RATE_HZ)
-        workers = self._stages.workers
-        audio = await asyncio.get_running_loop().run_in_executor(workers, finished.finish)
-        return self._hand_out(audio)
+        return self._hand_out(await self._in_worker(_finish, finished))
 
     def _hand_out(self, audio: MarkedAudio) -> list[SpeechEvent]:
         self._handed_out += len(audio)
@@ -200,7 +197,11 @@ class PresetSession(Turn):
         return events
 
     async def _in_worker(self, work: Callable[[A], T], item: A) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._stages.workers, work, item)
+        return await self._stages.workers.run(work, item, heard=self._handed_out > 0)
+
+
+def _finish(mark: WatermarkStream) -> MarkedAudio:
+    return mark.finish()
 
 
 def _by_word(before: FloatSamples, speech: Speech, string: PhonemeString) -> list[_Stretch]:
