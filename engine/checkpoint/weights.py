@@ -33,7 +33,7 @@ def load_tensors(path: Path) -> Any:
     """
     if not path.is_file():
         raise CheckpointError(f"{path.name} is missing in {path.parent.name}.", field=path.name)
-    zipped = zipfile.is_zipfile(path)
+    zipped = _is_archive(path)
     if zipped:
         _refuse_compression(path)
     try:
@@ -47,6 +47,13 @@ def load_tensors(path: Path) -> Any:
         raise CheckpointError(
             f"{path.name} cannot be read ({type(error).__name__}).", field=path.name
         ) from error
+
+
+def _is_archive(path: Path) -> bool:
+    try:
+        return zipfile.is_zipfile(path)
+    except (zipfile.BadZipFile, OSError) as error:  # an end record that contradicts itself
+        raise CheckpointError(f"{path.name} is damaged.", field=path.name) from error
 
 
 def _refuse_compression(path: Path) -> None:
