@@ -50,6 +50,8 @@ class Wanted:
     max_hop: int | None = None
     word_timestamps: bool = False
     split: str = "none"
+    whole_text: bool = False
+    """All of the text is sent before any is spoken."""
     source: DecodedAudio | None = field(default=None, compare=False, repr=False)
     """A recording to be converted, in place of text."""
     tenant: str | None = None
@@ -175,6 +177,8 @@ class EngineSet:
                 instruct=wanted.instructions or None,
                 first_hop=wanted.first_hop,
                 max_hop=wanted.max_hop,
+                tenant=wanted.tenant if model in self._isolated else None,
+                whole_text=wanted.whole_text,
                 source=wanted.source,
             ),
             format=fmt,

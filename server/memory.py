@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from antiphon.server.config import Config, CosyVoiceEngineSection
@@ -10,8 +11,20 @@ if TYPE_CHECKING:
     from antiphon.engine.memory import ModelMemory
 
 
-def memory_by_device(config: Config) -> dict[str, dict[str, ModelMemory]]:
-    """Return what the models take, by device and name. Preset voices take next to nothing.
+def models_memory(
+    config: Config,
+    also: Path | None = None,
+    *,
+    device: str | None = None,
+    on_gpu: bool | None = None,
+) -> dict[str, ModelMemory]:
+    """Return what the models take, by name. Preset voices take next to nothing.
+
+    Args:
+        config: the deployment.
+        also: a model directory to be counted besides.
+        device: only models on this device.
+        on_gpu: as they would be on a GPU or a CPU; None for where they are.
 
     Raises:
         CheckpointError, InvalidConfiguration: a model that cannot be loaded anyway.
@@ -21,18 +34,31 @@ def memory_by_device(config: Config) -> dict[str, dict[str, ModelMemory]]:
     from antiphon.engine.memory import model_memory
     from antiphon.server.loading import model_directory
 
-    found: dict[str, dict[str, ModelMemory]] = {}
-    for section in config.engines:
-        if not isinstance(section, CosyVoiceEngineSection):
-            continue
-        device = choose_device(section.device)
-        found.setdefault(device, {})[section.name] = model_memory(
-            open_checkpoint(model_directory(section)),
-            section.lm.settings(),
-            max_sessions=config.server.limits.max_sessions,
-            on_gpu=device != "cpu",
-        )
+    sections = [each for each in config.engines if isinstance(each, CosyVoiceEngineSection)]
+    if also is not None:
+        sections.append(CosyVoiceEngineSection(kind="cosyvoice", name="model", model_dir=also))
+    found: dict[str, ModelMemory] = {}
+    for section in sections:
+        at = choose_device(section.device)
+        if device in (None, at):
+            directory = model_directory(section)
+            name = section.name if section.model_dir is not also else directory.resolve().name
+            found[name] = model_memory(
+                open_checkpoint(directory),
+                section.lm.settings(),
+                max_sessions=config.server.limits.max_sessions,
+                on_gpu=at != "cpu" if on_gpu is None else on_gpu,
+            )
     return found
+
+
+def memory_limit(config: Config) -> float:
+    """Return the GiB that all models together may take: `memory_gib`, or the device's."""
+    from antiphon.engine.generations import choose_device
+    from antiphon.engine.memory import device_gib
+
+    here = device_gib(choose_device("auto"))
+    return here if config.memory_gib is None else min(here, config.memory_gib)
 
 
 def check_memory(config: Config) -> None:
@@ -44,12 +70,10 @@ def check_memory(config: Config) -> None:
         InvalidConfiguration: they do not fit; naming the numbers.
         CheckpointError: a model whose configuration cannot be read.
     """
+    from antiphon.engine.generations import choose_device
     from antiphon.engine.memory import device_gib, refuse_what_cannot_fit
 
-    devices = memory_by_device(config)
-    bounded = "cuda" if "cuda" in devices else "cpu"
-    for device, models in devices.items():
-        limit = device_gib(device)
-        if config.memory_gib is not None and device == bounded:
-            limit = min(limit, config.memory_gib)
-        refuse_what_cannot_fit(models, limit)
+    main = choose_device("auto")
+    refuse_what_cannot_fit(models_memory(config, device=main), memory_limit(config))
+    if main != "cpu":
+        refuse_what_cannot_fit(models_memory(config, device="cpu"), device_gib("cpu"))

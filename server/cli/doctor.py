@@ -12,8 +12,11 @@ import platform
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from antiphon.engine.errors import AntiphonError
-from antiphon.server.cli.console import out, print_json, progress
+from antiphon.server.cli.console import EXIT_ERROR, out, print_json, progress
+from antiphon.server.cli.memory_table import examine_memory, print_memory
 from antiphon.server.config import (
     Config,
     CosyVoiceEngineSection,
@@ -41,7 +44,7 @@ OPTIONAL_PARTS = {"stored voices", "speech tokenizer", "speaker encoder"}
 
 
 def run_doctor(model: Path | None, config_path: Path | None, *, as_json: bool) -> None:
-    """Print the report; it never fails because of what it finds.
+    """Print the report; exit code 2 where the models do not fit this device's memory.
 
     Raises:
         InvalidConfiguration: the configuration file itself cannot work.
@@ -53,6 +56,8 @@ def run_doctor(model: Path | None, config_path: Path | None, *, as_json: bool) -
         print_json(report)
     else:
         _print(report)
+    if report["memory"]["problem"] is not None:
+        raise typer.Exit(EXIT_ERROR)
 
 
 def examine(config: Config, model: Path | None = None) -> dict[str, Any]:
@@ -70,6 +75,7 @@ def examine(config: Config, model: Path | None = None) -> dict[str, Any]:
         "watermark": _watermark(config),
         "engines": [_engine(section) for section in config.engines],
         "optional": _optional(),
+        "memory": examine_memory(config, model),
     }
     if model is not None:
         report["checkpoint"] = {**checkpoint_files(model), **_inspected(model)}
@@ -177,6 +183,8 @@ def _problems(report: dict[str, Any]) -> list[str]:
     for engine in report["engines"]:
         if not engine["available"]:
             problems.append(f"The engine {engine['name']} cannot be loaded.")
+    if report["memory"]["problem"] is not None:
+        problems.append(report["memory"]["problem"])
     checkpoint = report.get("checkpoint")
     if checkpoint is not None and not checkpoint["complete"]:
         problems.append(
@@ -202,6 +210,7 @@ def _print(report: dict[str, Any]) -> None:
         out.print(f"optional   {name}: {_yes(there)}")
     if "checkpoint" in report:
         _print_checkpoint(report["checkpoint"])
+    print_memory(report["memory"])
     for problem in report["problems"]:
         out.print(problem, style="red", markup=False)
     if not report["problems"]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import statistics
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import torch
 
 from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.interface import FinishReason
 from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
+from antiphon.engine.speech_lm.sampling import Draw
+from antiphon.engine.speech_lm.sampling import sample as draw
 from antiphon.engine.speech_lm.sequences import SequenceBuilder
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
 from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
@@ -188,6 +194,130 @@ async def test_late_text_stalls_only_its_own_session(lm: VLLMSpeechLM) -> None:
     assert await asyncio.wait_for(stalled, 60) == other
 
 
+@VERSION_3
+async def test_the_next_token_comes_within_four_decode_steps_of_its_block(
+    lm: VLLMSpeechLM,
+) -> None:
+    """Both for text that completes a block late and for text that has long been there."""
+    per_text, per_speech = lm.builder.vocabulary.config.mix_ratio
+    ids = tuple(checkpoint(3).tokenizer.encode(LONG)) * 2
+    ids = ids[: len(ids) // per_text * per_text]
+    prompt = cases(3)["plain"].prompt
+
+    async def timed(late: bool) -> tuple[list[float], list[float]]:
+        """Times from a block (or the token before it) to its first token, and between others."""
+        spoken, given = asyncio.Event(), 0.0
+
+        async def blocks() -> AsyncIterator[tuple[int, ...]]:
+            nonlocal given
+            for at in range(0, len(ids), per_text):
+                given = time.perf_counter()
+                yield ids[at : at + per_text]
+                if late:
+                    await spoken.wait()
+                    spoken.clear()
+
+        request = SpeechLMRequest(prompt, blocks() if late else stream([ids]), GREEDY, max_ratio=5)
+        generation = lm.generate(request)
+        waits, steps, last = [], [], 0.0
+        for at in range(len(ids) // per_text * per_speech):
+            await anext(generation)
+            now = time.perf_counter()
+            if at % per_speech == 0:
+                waits.append(now - (given if late else last))
+            else:
+                steps.append(now - last)
+            last = now
+            if at % per_speech == per_speech - 1:
+                spoken.set()
+        await generation.aclose()
+        return waits[1:], steps
+
+    for late in (True, False):
+        waits, steps = await timed(late)
+        assert len(waits) >= 10
+        ratio = statistics.median(waits) / statistics.median(steps)
+        print(f"{'late' if late else 'early'} text: {ratio:.2f} decode steps")
+        assert ratio <= 4
+
+
+@VERSION_3
+async def test_a_sampled_fill_is_never_fed_by_either_backend(lm: VLLMSpeechLM) -> None:
+    """Draws wide enough that the model itself ends blocks: what follows tells what was fed."""
+    fill = lm.builder.vocabulary.config.ids.fill
+    ids, prompt = tuple(checkpoint(3).tokenizer.encode(LONG)) * 2, cases(3)["plain"].prompt
+    drawn: list[int] = []
+
+    def noting(logits: torch.Tensor, draws: list[Draw]) -> list[int]:
+        tokens = draw(logits, draws)
+        drawn.extend(tokens)
+        return tokens
+
+    opened = checkpoint(3)
+    torch_lm = TorchSpeechLM.load(opened, slots=1, positions=1024, pick=noting)
+    wide = Sampling(1.0, 256, 10, 1.0)
+    compared = 0
+    try:
+        for seed in range(400):
+            request = SpeechLMRequest(prompt, stream([ids]), replace(wide, seed=seed), max_ratio=3)
+            drawn.clear()
+            expected = await collect(torch_lm, request)
+            if fill not in drawn:
+                continue
+            request = replace(request, text=stream(cut(ids, UNEVEN)))
+            assert await collect(lm, request) == expected, f"seed {seed}"
+            compared += 1
+            if compared == 3:
+                break
+    finally:
+        await torch_lm.close()
+    assert compared == 3
+
+
+@VERSION_3
+@pytest.mark.parametrize("ends_by", ["fill", "length"])
+async def test_vllm_forgets_the_last_sample_of_an_input(lm: VLLMSpeechLM, ends_by: str) -> None:
+    """What the streamed way rests upon, whether a stop or the length ended the input before."""
+    from vllm import SamplingParams
+    from vllm.engine.protocol import StreamingInput
+    from vllm.inputs import TokensPrompt
+
+    engine, vocabulary = lm.engine.get(), lm.builder.vocabulary
+    text = [vocabulary.text(token) for token in checkpoint(3).tokenizer.encode(HELLO)]
+    first, second = [vocabulary.sos, *text[:6]], text[6:]
+    likely = await lm.sample_once(engine, first, logprobs=1)
+    last = max(likely, key=lambda token: likely[token])
+    stops = [last] if ends_by == "fill" else []
+
+    def params() -> SamplingParams:
+        return SamplingParams(
+            temperature=0.0, max_tokens=1 if ends_by == "length" else 5, logprobs=5,
+            stop_token_ids=stops, ignore_eos=True, detokenize=False,
+        )  # fmt: skip
+
+    async def inputs() -> AsyncIterator[StreamingInput]:
+        for part in (first, second):
+            yield StreamingInput(
+                prompt=TokensPrompt(prompt_token_ids=part), sampling_params=params()
+            )
+
+    found: dict[int, float] = {}
+    heard: list[int] = []
+    async for output in engine.generate(inputs(), params(), lm.next_id()):
+        completion = output.outputs[0]
+        if completion.token_ids:
+            heard.append(completion.token_ids[0])
+            entries = completion.logprobs or []
+            found = {token: value.logprob for token, value in entries[0].items()}
+        if len(heard) == 2:
+            break
+    assert heard[0] == last
+    without = await lm.sample_once(engine, first + second, logprobs=5)
+    fed = await lm.sample_once(engine, [*first, last, *second], logprobs=5)
+    assert found == pytest.approx(without, abs=1e-4)
+    assert found != pytest.approx(fed, abs=1e-3)
+
+
 def kv_use() -> float:
     """Return the share of key and value memory in use, as vLLM reported it last."""
     from prometheus_client import REGISTRY
@@ -215,12 +345,13 @@ async def test_a_thousand_cancelled_sessions_leave_nothing(lm: VLLMSpeechLM) -> 
         await generation.aclose()
         assert [token async for token in generation] == []
 
-    baseline = await probe()
+    baseline, tasks = await probe(), len(asyncio.all_tasks())
     for start in range(0, 1000, 8):
         await asyncio.gather(*(cancelled((start + i) % 2 == 0) for i in range(8)))
     assert lm.load_now == 0
     await asyncio.sleep(0.25)
     assert await probe() <= baseline
+    assert len(asyncio.all_tasks()) <= tasks
     assert engine.output_processor.get_num_unfinished_requests() == 0
 
 

@@ -1,0 +1,165 @@
+"""The protocol with the speech LM on vLLM: the tiny checkpoint with random weights."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import multiprocessing
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from antiphon.engine.voice.store import VoiceStore
+from antiphon.server.config import load_config
+from antiphon.server.loading import load_engines
+from antiphon.server.run import Server, running
+from tests.engine.test_engine_voices import fox
+from tests.golden import model_dir
+from tests.server.harness import PATH, Client, Heard, connect
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra `vllm`)"
+    ),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+TEXT = "Good morning. "
+# Repeated, so that the transcript's own text fills the blocks that its speech could.
+FOX = fox(transcript="The quick brown fox jumps over the lazy dog. " * 4)
+PROMPT = 128
+"""Ids that all of its turns begin with: four blocks of the cache."""
+RESTART_S = 400
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """One server, and so one vLLM, for the module; its voices are there before it starts."""
+    folder = tmp_path_factory.mktemp("voices")
+    VoiceStore(folder).add(FOX)
+    config = load_config(
+        environment={},
+        overrides={
+            "server.port": 0,
+            "server.limits.max_sessions": 4,
+            "watermark.name": "none",
+            "voices.folder": folder,
+            "model": "tiny",
+            "engines": [
+                {
+                    "kind": "cosyvoice",
+                    "name": "tiny",
+                    "model_dir": model_dir(3),
+                    "lm": {
+                        "backend": "vllm",
+                        "kv_gib": 0.05,
+                        "cache_dir": tmp_path_factory.mktemp("export"),
+                    },
+                }
+            ],
+        },
+    )
+    async with running(config, load_engines(config)) as started:
+        yield started
+
+
+@asynccontextmanager
+async def talking(server: Server, voice: str) -> AsyncIterator[Client]:
+    url = server.url.replace("http", "ws", 1) + PATH
+    async with connect(url, proxy=None) as socket:
+        client = Client(socket)
+        await client.configure(voice=voice, seed=3)
+        yield client
+
+
+async def say(server: Server, voice: str) -> Heard:
+    async with talking(server, voice) as client:
+        return await client.say(TEXT, pieces=4)
+
+
+async def status(server: Server, path: str) -> httpx.Response:
+    async with httpx.AsyncClient(trust_env=False, timeout=20) as http:
+        return await http.get(server.url + path)
+
+
+def cached(server: Server) -> tuple[float, float]:
+    """Requests to the speech LM and cached ids of their prompts, as /metrics tells them."""
+    registry, label = server.house.metrics.registry, {"model": "tiny"}
+    found = [
+        registry.get_sample_value(f"antiphon_lm_cached_ids_{what}", label) or 0.0
+        for what in ("count", "sum")
+    ]
+    return found[0], found[1]
+
+
+async def cached_by(server: Server, voice: str) -> float:
+    """Speak, and return how many ids of the turn's one request were cached."""
+    count, total = cached(server)
+    heard = await say(server, voice)
+    assert heard.done["finish_reason"] in ("stop", "length")
+    after, sum_after = cached(server)
+    assert after == count + 1
+    return sum_after - total
+
+
+async def test_it_speaks_and_is_ready(server: Server) -> None:
+    assert (await status(server, "/readyz")).status_code == 200
+    one, two = await asyncio.gather(say(server, "tiny_speaker"), say(server, "tiny_speaker"))
+    assert one.done["samples"] == two.done["samples"] > 0
+    assert np.abs(one.pcm - two.pcm).max() < 2 / 32768
+    assert "antiphon_lm_cached_ids_bucket" in (await status(server, "/metrics")).text
+
+
+async def test_a_voice_is_warm_from_the_start_and_cold_after_it_was_withdrawn(
+    server: Server,
+) -> None:
+    assert await cached_by(server, "fox") >= PROMPT
+    folder = server.house.engines.folder
+    assert folder is not None
+    folder.remove("fox")
+    folder.add(FOX)
+    assert await cached_by(server, "fox") == 0, "withdrawn and given again"
+    assert await cached_by(server, "fox") >= PROMPT
+
+
+async def test_a_dead_engine_is_an_error_event_and_comes_back(server: Server) -> None:
+    """Last of this server: kill -9 while it speaks, on a connection that goes on."""
+    before = await say(server, "tiny_speaker")
+    async with talking(server, "tiny_speaker") as client:
+        await client.send("input.text", text=TEXT * 40)
+        while not isinstance(await client.receive(), bytes):
+            pass
+        for process in multiprocessing.active_children():
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+        message: dict[str, object] | bytes = b""
+        while isinstance(message, bytes) or message["type"] != "error":
+            message = await client.receive()
+        assert message["code"] == "synthesis_failed"
+        while isinstance(message, bytes) or message["type"] != "session.done":
+            message = await client.receive()
+        assert message["finish_reason"] == "error"
+
+        away = await status(server, "/readyz")
+        assert away.status_code == 503
+        assert away.json()["error"]["code"] == "not_ready"
+        assert "tiny" in away.json()["error"]["message"]
+        assert (await status(server, "/healthz")).status_code == 200
+        await client.send("input.text", text=TEXT)
+        await client.send("input.done")
+        assert (await client.hear()).of("error")[0]["code"] == "synthesis_failed"
+
+        async with asyncio.timeout(RESTART_S):
+            while (await status(server, "/readyz")).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(1)
+        # On the connection that saw it die.
+        again = await client.say(TEXT, pieces=4)
+        assert await cached_by(server, "fox") >= PROMPT, "warmed again with the new engine"
+    assert again.done["samples"] == before.done["samples"]
+    assert np.abs(again.pcm - before.pcm).max() < 2 / 32768
