@@ -48,6 +48,11 @@ class RandomCheckpoint(Checkpoint):
         """Dimensions of the backbone."""
         return QWEN2
 
+    @property
+    def lm_fingerprint(self) -> str:
+        """Names exports of the drawn weights."""
+        return f"drawn-version-{int(self.generation)}".ljust(24, "-")
+
     def lm_state_dict(self) -> StateDict:
         """Draw the weights of `llm.pt`."""
         return self._drawn("llm")

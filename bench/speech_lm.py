@@ -5,6 +5,7 @@ soon a voice whose prompt is cached speaks, and the time from the text that comp
 next speech token, with one streamed request and with a new request for each block.
 
     python -m bench.speech_lm --model DIR --json lm.json --plot lm.png
+    python -m bench.speech_lm --size full              # prompt reuse at the published size
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.speech_lm.layout import End
 from antiphon.engine.speech_lm.memory import step_bytes
-from antiphon.engine.speech_lm.request import Sampling, SpeechLM, SpeechLMRequest
+from antiphon.engine.speech_lm.request import SpeechLM, SpeechLMRequest
 from antiphon.engine.speech_lm.text_feed import TextFeed
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
 from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
 from antiphon.engine.speech_lm.vllm_engine import VLLMSettings, installed_version
+from antiphon.engine.speech_lm.vllm_export import export
 from antiphon.engine.speech_lm.vllm_run import Run
 from antiphon.engine.voice.voice import LMPrompt
+from bench.lm_subject import Subject
 from bench.report import Row, print_table, publish, switches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TEXT_IDS, MAX_RATIO = 40, 4.0
-PROMPT_BLOCKS = 8
-"""Blocks of text and speech in the voice prompt of the cache measurement."""
+PROMPTS = {"nano": (8, 24, 48), "full": (8, 12)}
+"""Blocks of text and speech in the voice prompts of the cache measurement."""
 POSITIONS = 1024
 QUIET_S = 0.5
 """A block of text counts as spoken when no token came for so long."""
@@ -65,53 +66,6 @@ class Speed:
             "between tokens ms": self.gap_ms,
             "p95 ms": self.gap_p95_ms,
         }
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is spoken: made-up text of real ids, so that any checkpoint can be measured."""
-
-    checkpoint: Checkpoint
-
-    @property
-    def sampling(self) -> Sampling:
-        ras = self.checkpoint.lm_config.sampling
-        return Sampling(ras.top_p, ras.top_k, ras.win_size, ras.tau_r)
-
-    @property
-    def bare(self) -> LMPrompt:
-        return LMPrompt((self.checkpoint.tokenizer.end_of_prompt,))
-
-    def text(self, seed: int, count: int = TEXT_IDS) -> tuple[int, ...]:
-        sentence = self.checkpoint.tokenizer.encode(
-            " the people are walking in the street and the river keeps flowing towards the sea,"
-        )
-        start = seed % len(sentence)
-        return tuple((sentence * (1 + count // len(sentence)) + sentence)[start : start + count])
-
-    def voice(self, seed: int, blocks: int = PROMPT_BLOCKS) -> LMPrompt:
-        """A prompt whose own text fills whole blocks."""
-        config = self.checkpoint.lm_config
-        per_text, per_speech = config.mix_ratio
-        numbers = np.random.default_rng(seed)
-        speech = numbers.integers(0, config.speech_token_size, blocks * per_speech)
-        text = (*self.bare.text_ids, *self.text(seed, blocks * per_text))
-        return LMPrompt(text, tuple(int(token) for token in speech))
-
-    def request(self, seed: int, **changes: Any) -> SpeechLMRequest:
-        request = SpeechLMRequest(
-            self.bare,
-            whole(self.text(seed)),
-            replace(self.sampling, seed=seed),
-            min_ratio=MAX_RATIO,
-            max_ratio=MAX_RATIO,
-        )
-        return replace(request, **changes)
-
-
-async def whole(text: tuple[int, ...]) -> AsyncIterator[Sequence[int]]:
-    """Text that is there at once, in the layout of live sessions."""
-    yield text
 
 
 async def measure(name: str, lm: SpeechLM, requests: Sequence[SpeechLMRequest]) -> Speed:
@@ -167,11 +121,12 @@ async def first_token_ms(lm: VLLMSpeechLM, request: SpeechLMRequest) -> tuple[fl
     return took, generation.cached_ids
 
 
-async def prefix_reuse(lm: VLLMSpeechLM, subject: Subject, repetitions: int) -> Row:
+async def prefix_reuse(lm: VLLMSpeechLM, subject: Subject, blocks: int, repetitions: int) -> Row:
     """Compare voices that are cached with voices that were never heard."""
     cold, warm, cached = [], [], []
+    await first_token_ms(lm, subject.request(1, prompt=subject.voice(999, blocks)))
     for seed in range(repetitions):
-        voice = subject.voice(1000 + seed)
+        voice = subject.voice(1000 + seed, blocks)
 
         def request(voice: LMPrompt = voice) -> SpeechLMRequest:
             return subject.request(1, prompt=voice)
@@ -180,9 +135,9 @@ async def prefix_reuse(lm: VLLMSpeechLM, subject: Subject, repetitions: int) -> 
         took, ids = await first_token_ms(lm, request())
         warm.append(took)
         cached.append(ids)
-    shareable = len(shareable_prefix(lm.builder, subject.voice(0)))
     return {
-        "shareable ids": shareable,
+        "block": lm.block_size,
+        "shareable ids": len(shareable_prefix(lm.builder, subject.voice(0, blocks))),
         "cached ids": int(np.median(cached)),
         "cold ms": float(np.median(cold)),
         "warm ms": float(np.median(warm)),
@@ -279,36 +234,48 @@ def bound_row(subject: Subject, levels: Sequence[int]) -> list[Row]:
     ]
 
 
-async def started(checkpoint: Checkpoint, settings: VLLMSettings) -> VLLMSpeechLM:
+async def started(subject: Subject, settings: VLLMSettings) -> VLLMSpeechLM:
     """Export and start."""
-    lm = VLLMSpeechLM.prepare(checkpoint, settings)
+    dtype = settings.dtype or (torch.bfloat16 if torch.cuda.is_available() else torch.float32)
+    model = await asyncio.to_thread(export, subject.checkpoint, dtype, settings.cache)
+    lm = VLLMSpeechLM(model, subject.builder, settings)
     await lm.start()
     return lm
 
 
 async def on_vllm(
-    subject: Subject, levels: Sequence[int], repetitions: int
+    subject: Subject, levels: Sequence[int], arguments: argparse.Namespace
 ) -> tuple[list[Speed], dict[str, Any]]:
     """Measure vLLM, once with and once without prefix caching."""
     speeds: list[Speed] = []
     details: dict[str, Any] = {"vllm": installed_version()}
+    repetitions = 3 if arguments.quick or arguments.size == "full" else 8
     with tempfile.TemporaryDirectory() as cache:
         settings = VLLMSettings(
-            cache=Path(cache), kv_gib=0.25, max_sequences=max(levels), max_positions=POSITIONS
+            cache=Path(cache),
+            kv_gib=0.5,
+            max_sequences=max(levels),
+            max_positions=POSITIONS,
+            block_size=arguments.block,
         )
-        lm = await started(subject.checkpoint, settings)
+        lm = await started(subject, settings)
         try:
+            details["prefix"] = [
+                await prefix_reuse(lm, subject, blocks, repetitions)
+                for blocks in PROMPTS[arguments.size]
+            ]
+            details["plain"] = [await plain_reuse(lm, subject)]
+            if arguments.size == "full":
+                return speeds, details
             speeds += await ladder("vllm", lm, subject, levels)
             speeds += await ladder("vllm, greedy", lm, subject, levels, greedy=True)
-            details["prefix"] = [await prefix_reuse(lm, subject, repetitions)]
-            details["plain"] = [await plain_reuse(lm, subject)]
             details["block to token"] = [
                 await ways_to_stream(lm, subject, speeds[0].gap_ms, growing=growing)
                 for growing in (False, True)
             ]
         finally:
             await lm.close()
-        lm = await started(subject.checkpoint, replace(settings, prefix_caching=False))
+        lm = await started(subject, replace(settings, prefix_caching=False))
         try:
             speeds += await ladder("vllm, no prefix cache", lm, subject, levels)
         finally:
@@ -332,31 +299,51 @@ async def ways_to_stream(
 
 async def run(arguments: argparse.Namespace) -> tuple[list[Speed], dict[str, Any]]:
     """Measure everything that is installed here."""
-    subject = Subject(open_checkpoint(arguments.model))
-    levels = (1, 4) if arguments.quick else (1, 2, 4, 8)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    lm = TorchSpeechLM.load(
-        subject.checkpoint, slots=max(levels), positions=POSITIONS, device=device, dtype=dtype
-    )
-    try:
-        speeds = await ladder("torch", lm, subject, levels)
-    finally:
-        await lm.close()
+    subject = Subject.of(arguments.model)
+    levels = (1, 4) if arguments.quick else (1, 4, 8)
+    speeds: list[Speed] = []
+    if arguments.size == "nano":
+        speeds = await on_torch(subject, levels)
     details: dict[str, Any] = {"bandwidth": bound_row(subject, levels)}
     try:
         installed_version()
     except InvalidConfiguration as error:
         print(error.message)
         return speeds, details
-    more, found = await on_vllm(subject, levels, 3 if arguments.quick else 8)
+    more, found = await on_vllm(subject, levels, arguments)
     return speeds + more, details | found
+
+
+async def on_torch(subject: Subject, levels: Sequence[int]) -> list[Speed]:
+    """Measure the torch backend."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    lm = TorchSpeechLM.load(
+        subject.checkpoint,
+        slots=max(levels),
+        positions=POSITIONS,
+        device=device,
+        dtype=torch.bfloat16 if device == "cuda" else torch.float32,
+    )
+    try:
+        speeds = await ladder("torch", lm, subject, levels)
+        return speeds + await ladder("torch, greedy", lm, subject, levels, greedy=True)
+    finally:
+        await lm.close()
 
 
 def main() -> None:
     parser = switches(__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--model", type=Path, required=True, help="a model directory")
+    parser.add_argument("--model", type=Path, help="a model directory (size nano)")
+    parser.add_argument(
+        "--size",
+        choices=list(PROMPTS),
+        default="nano",
+        help="full: the prefix cache alone, on CosyVoice 3 of published size with random weights",
+    )
+    parser.add_argument("--block", type=int, default=None, help="ids of a block of vLLM's cache")
     arguments = parser.parse_args()
+    if (arguments.model is None) is (arguments.size == "nano"):
+        parser.error("--model DIR, or --size full")
     speeds, details = asyncio.run(run(arguments))
 
     def draw(axes: Axes) -> None:

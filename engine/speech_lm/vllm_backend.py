@@ -234,6 +234,11 @@ class VLLMSpeechLM:
         return secrets.randbits(63) if sampling.seed is None else sampling.seed
 
     @property
+    def block_size(self) -> int:
+        """Ids of one block of the prefix cache."""
+        return self._settings.block
+
+    @property
     def positions(self) -> int:
         """Ids that one sequence may hold."""
         return self._settings.max_positions

@@ -56,6 +56,11 @@ class VLLMSettings:
             if getattr(self, name) <= 0:
                 raise InvalidConfiguration(f"lm.{name} must be above zero.", field=f"lm.{name}")
 
+    @property
+    def block(self) -> int:
+        """Ids of one block of the prefix cache: the one set, or the smallest that kernels take."""
+        return self.block_size or (16 if on_gpu() else 32)
+
 
 def installed_version() -> str:
     """Return vLLM's version.
@@ -95,6 +100,8 @@ def quiet_environment() -> None:
     os.environ["VLLM_DO_NOT_TRACK"] = "1"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    # It would win over the budget that the configuration states.
+    os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)
 
 
 class VLLMEngine:
@@ -202,7 +209,7 @@ class VLLMEngine:
             enable_prefix_caching=settings.prefix_caching,
             max_model_len=settings.max_positions,
             max_num_seqs=settings.max_sequences,
-            block_size=settings.block_size or (16 if gpu else 32),
+            block_size=settings.block,
             kv_cache_memory_bytes=int(settings.kv_gib * 2**30),
             logits_processors=[PROCESSOR],
             # Its placeholders for tokens in flight would hide what was kept from the sampler.
