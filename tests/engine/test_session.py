@@ -252,6 +252,7 @@ class ListeningLM:
 
         class Heard:
             finish_reason = property(lambda _: generation.finish_reason)
+            cached_ids = property(lambda _: generation.cached_ids)
 
             def __aiter__(self) -> Heard:
                 return self

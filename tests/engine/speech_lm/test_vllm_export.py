@@ -104,7 +104,7 @@ def test_the_name_follows_content_and_dtype(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "message"), [(None, "not installed"), ("0.20.1", "are supported"), ("1.0", "are")]
+    ("version", "message"), [(None, "not installed"), ("0.30.0", "are supported"), ("1.0", "are")]
 )
 def test_a_missing_or_unsupported_vllm_is_one_clear_error(
     version: str | None, message: str, monkeypatch: pytest.MonkeyPatch
