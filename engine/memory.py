@@ -106,7 +106,7 @@ def refuse_what_cannot_fit(models: Mapping[str, ModelMemory], limit_gib: float) 
     )
     raise InvalidConfiguration(
         f"The models need {total:.2f} GiB and there are {limit_gib:.2f} ({named}). Lower "
-        "lm.kv_gib or server.limits.max_sessions, or load fewer models.",
+        "lm.kv_gib, cache_mib or server.limits.max_sessions, or load fewer models.",
         field="memory_gib",
         limit=round(limit_gib, 2),
     )

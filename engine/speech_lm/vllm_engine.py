@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import logging
 import multiprocessing
 import os
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,8 @@ FIRST_BACK_OFF_S: Final = 1.0
 LONGEST_BACK_OFF_S: Final = 60.0
 SHUTDOWN_S: Final = 5.0
 PROCESSOR: Final = "antiphon.engine.speech_lm.vllm_sampling:SpeechSampler"
+
+_log = logging.getLogger("antiphon.speech_lm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +198,9 @@ class VLLMEngine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        from antiphon.engine.speech_lm.vllm_plugin import register
+        from antiphon.engine.speech_lm.vllm_plugin import OURS, register
 
+        os.environ[OURS] = "1"
         register()
         settings, gpu = self._settings, on_gpu()
         dtype = settings.dtype or (torch.bfloat16 if gpu else torch.float32)
@@ -234,13 +238,16 @@ class VLLMEngine:
         while True:
             await self._died.wait()
             await self._stop_engine()
+            _log.warning("the speech LM's engine died; the next one starts in %.0f s", back_off)
             await asyncio.sleep(back_off)
             try:
                 await self._launch()
-            except Exception:  # Whatever keeps it from starting may have passed next time.
+            except Exception as error:  # What keeps it from starting may have passed next time.
+                _log.error("the speech LM's engine does not start (%s)", type(error).__name__)
                 self._died.set()
                 back_off = min(2 * back_off, LONGEST_BACK_OFF_S)
             else:
+                _log.warning("the speech LM's engine runs again")
                 self.restarts += 1
                 back_off = FIRST_BACK_OFF_S
 

@@ -1,6 +1,14 @@
-"""Entry points that vLLM's own processes load: the model class by name, nothing else."""
+"""Entry point that vLLM's own processes load: the model class by name, and who ends them."""
 
 from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from typing import Final
+
+OURS: Final = "ANTIPHON_ENDS_ITS_ENGINE"
+"""Environment variable: the process that started vLLM ends its processes itself."""
 
 
 def register() -> None:
@@ -9,6 +17,10 @@ def register() -> None:
     The class is named, not imported: importing it would start up vLLM's model code in processes
     that never need it.
     """
+    if os.environ.get(OURS) and multiprocessing.parent_process() is not None:
+        # Ctrl-C reaches every process of the terminal; open turns may then still end.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     from vllm import ModelRegistry
 
     from antiphon.engine.speech_lm.vllm_export import ARCHITECTURE

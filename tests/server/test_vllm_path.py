@@ -128,6 +128,15 @@ async def test_a_voice_is_warm_from_the_start_and_cold_after_it_was_withdrawn(
     assert await cached_by(server, "fox") >= PROMPT
 
 
+async def test_an_interrupt_of_the_terminal_leaves_vllm_to_the_server(server: Server) -> None:
+    """Ctrl-C reaches every process; open turns may still end."""
+    for process in multiprocessing.active_children():
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGINT)
+    assert (await say(server, "tiny_speaker")).done["finish_reason"] in ("stop", "length")
+    assert (await status(server, "/readyz")).status_code == 200
+
+
 async def test_a_dead_engine_is_an_error_event_and_comes_back(server: Server) -> None:
     """Last of this server: kill -9 while it speaks, on a connection that goes on."""
     before = await say(server, "tiny_speaker")
