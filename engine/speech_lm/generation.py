@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, Protocol, TypeVar, TypeVarTuple
+from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from antiphon.engine.errors import AntiphonError, SynthesisFailed
 from antiphon.engine.interface import FinishReason
-from antiphon.engine.speech_lm.decoder import Job, Outcome
+from antiphon.engine.speech_lm.decoder import Outcome
 from antiphon.engine.speech_lm.request import SpeechLMRequest
-from antiphon.engine.speech_lm.sequences import SequenceBuilder
-from antiphon.engine.voice.voice import LMPrompt
 
+MAX_PIECES_UNDER_WAY: Final = 16
+"""Words handed to the worker that it has not looked at yet: their source then pauses."""
 MAX_PENDING_TEXT: Final = 512
 """Text ids waiting to be used by one request: its source then pauses."""
 
@@ -21,13 +22,45 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Backend(Protocol):
+class TextSink(Protocol):
+    """Where a request's text goes; on the worker."""
+
+    @property
+    def pending_text(self) -> int:
+        """Ids that wait to be used."""
+
+    def push_text(self, ids: tuple[int, ...]) -> None:
+        """Add ids."""
+
+    def end_text(self) -> None:
+        """No more text will come."""
+
+
+class RunningJob(Protocol):
+    """A request on the worker, as its receiver sees it."""
+
+    consumed: int
+
+    @property
+    def sequence(self) -> TextSink:
+        """Where its text goes."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether it waits for its receiver."""
+
+
+J = TypeVar("J", bound=RunningJob)
+
+
+class Backend(Protocol[J]):
     """What a generation needs of its backend."""
 
-    builder: SequenceBuilder
-
-    def begin(self, generation: TorchGeneration, request: SpeechLMRequest) -> Job:
+    def begin(self, generation: TorchGeneration[J], request: SpeechLMRequest) -> J:
         """Reserve a place and queue the request."""
+
+    def check_text(self, ids: tuple[int, ...]) -> None:
+        """Refuse text ids that the checkpoint has no row for."""
 
     def released(self) -> None:
         """Take a reserved place back."""
@@ -38,7 +71,7 @@ class Backend(Protocol):
     def post_until(self, attempt: Callable[[], bool]) -> None:
         """Try on the worker between steps until it succeeds."""
 
-    def discard(self, job: Job) -> None:
+    def discard(self, job: J) -> None:
         """Free what a request holds; on the worker."""
 
 
@@ -54,32 +87,19 @@ def call_in(
         return
 
 
-class InProcess:
-    """The part of `SpeechLM` that a backend without an engine or a prefix cache has little of."""
-
-    ready = True
-
-    async def start(self) -> None:
-        """Nothing: the worker runs from the beginning."""
-
-    async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
-        """Nothing: no prefix outlives its request."""
-
-    def revoke(self, voice: str) -> None:
-        """Nothing: see `warm`."""
-
-
-class TorchGeneration:
-    """`Generation` of the torch backend. Iterated by one task; any task may close it."""
+class TorchGeneration(Generic[J]):
+    """`Generation` of the torch backends. Iterated by one task; any task may close it."""
 
     cached_ids: int | None = None
     loop: asyncio.AbstractEventLoop
 
-    def __init__(self, backend: Backend, request: SpeechLMRequest) -> None:
+    def __init__(self, backend: Backend[J], request: SpeechLMRequest) -> None:
         self._backend = backend
         self._request = request
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        self._job: Job | None = None
+        self._given: deque[tuple[int, ...]] = deque()
+        self._taken = asyncio.Event()
+        self._job: J | None = None
         self._pump: asyncio.Task[None] | None = None
         self._reason: FinishReason | None = None
         self._over = False
@@ -122,13 +142,13 @@ class TorchGeneration:
         if isinstance(text, AsyncIterator):
             self._pump = self.loop.create_task(self._feed(self._job, text))
 
-    def _take(self, job: Job) -> None:
+    def _take(self, job: J) -> None:
         was_paused = job.paused
         job.consumed += 1
         if was_paused:
             self._backend.post(lambda: None)
 
-    async def _feed(self, job: Job, text: AsyncIterator[Ids]) -> None:
+    async def _feed(self, job: J, text: AsyncIterator[Ids]) -> None:
         """Pass text on as it comes, at most `MAX_PENDING_TEXT` ids ahead of its use."""
         try:
             async for piece in text:
@@ -141,19 +161,26 @@ class TorchGeneration:
         except Exception as error:  # The caller's iterator may raise anything.
             self._fail(SynthesisFailed(f"The text source failed ({type(error).__name__})."))
 
-    async def _push(self, job: Job, ids: tuple[int, ...]) -> None:
-        self._backend.builder.check_text(ids)
-        taken: asyncio.Future[None] = self.loop.create_future()
+    async def _push(self, job: J, ids: tuple[int, ...]) -> None:
+        """Hand a piece to the worker; wait for it only while several are on their way.
 
-        def push() -> bool:
-            if job.sequence.pending_text > MAX_PENDING_TEXT and not self._over:
-                return False
-            job.sequence.push_text(ids)
-            call_in(self.loop, _resolve, taken, None)
+        Words that are there together so reach the LM before its next step, not one at each.
+        """
+        self._backend.check_text(ids)
+        self._given.append(ids)
+
+        def take() -> bool:
+            while self._given:
+                if job.sequence.pending_text > MAX_PENDING_TEXT and not self._over:
+                    return False
+                job.sequence.push_text(self._given.popleft())
+            call_in(self.loop, self._taken.set)
             return True
 
-        self._backend.post_until(push)
-        await taken
+        self._backend.post_until(take)
+        if len(self._given) >= MAX_PIECES_UNDER_WAY:
+            self._taken.clear()
+            await self._taken.wait()
 
     def _fail(self, error: AntiphonError) -> None:
         job = self._job

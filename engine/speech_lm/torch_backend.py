@@ -8,33 +8,26 @@ await lm.close()
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Final
 
 import torch
 
 from antiphon.engine.checkpoint import Checkpoint
-from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
-from antiphon.engine.speech_lm.decoder import Decoder, Job, Outcome, Pick
-from antiphon.engine.speech_lm.generation import InProcess, TorchGeneration, call_in
-from antiphon.engine.speech_lm.layout import Sequence
+from antiphon.engine.errors import InvalidRequest
+from antiphon.engine.speech_lm.decoder import Decoder, Job, Pick
 from antiphon.engine.speech_lm.qwen2 import Qwen2SpeechLM
 from antiphon.engine.speech_lm.request import SpeechLMRequest
 from antiphon.engine.speech_lm.sampling import sample
 from antiphon.engine.speech_lm.sequences import SequenceBuilder
+from antiphon.engine.speech_lm.torch_worker import TorchWorker
 
 MAX_AHEAD_TOKENS: Final = 250
 """Ten seconds of speech that nobody has taken: the sequence then pauses."""
-RETRY_AFTER_S: Final = 1.0
-
-Command = Callable[[], None]
 
 
-class TorchSpeechLM(InProcess):
+class TorchSpeechLM(TorchWorker[Job]):
     """`SpeechLM` on torch. One instance serves all sessions of a process."""
 
     def __init__(
@@ -49,9 +42,8 @@ class TorchSpeechLM(InProcess):
         pick: Pick = sample,
     ) -> None:
         self.builder = builder
-        self._capacity = slots + max_waiting
         self._positions = positions
-        self._decoder = Decoder(
+        decoder = Decoder(
             model,
             slots=slots,
             positions=positions,
@@ -59,15 +51,7 @@ class TorchSpeechLM(InProcess):
             dtype=model.dtype,
             pick=pick,
         )
-        self._commands: deque[Command] = deque()
-        self._attempts: list[Callable[[], bool]] = []
-        self._wake = threading.Condition()
-        self._closing = False
-        self._ended = False
-        self._running: dict[Job, TorchGeneration] = {}
-        self._reserved = 0
-        self._thread = threading.Thread(target=self._work, name="speech-lm", daemon=True)
-        self._thread.start()
+        super().__init__(decoder, capacity=slots + max_waiting, name="speech-lm")
 
     @classmethod
     def load(
@@ -108,53 +92,9 @@ class TorchSpeechLM(InProcess):
             model, builder, slots=slots, positions=positions, max_waiting=max_waiting, pick=pick
         )
 
-    @property
-    def load_now(self) -> int:
-        """Requests that run or wait for a slot."""
-        return self._reserved
-
-    def generate(self, request: SpeechLMRequest) -> TorchGeneration:
-        """Start a request; see `SpeechLM.generate`.
-
-        The first `__anext__` raises `Overloaded` when slots and queue are full, `InvalidRequest`
-        when the request cannot be.
-        """
-        return TorchGeneration(self, request)
-
-    async def close(self) -> None:
-        """End the worker; what runs ends with `SynthesisFailed`. Idempotent."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        await asyncio.to_thread(self._thread.join)
-
-    # Called by generations, on their event loop.
-
-    def begin(self, generation: TorchGeneration, request: SpeechLMRequest) -> Job:
-        """Reserve a place and queue the request."""
-        if self._closing:
-            raise SynthesisFailed("The speech LM is closed.")
-        if self._reserved >= self._capacity:
-            raise Overloaded(
-                "All places of the speech LM are taken.",
-                retry_after_s=RETRY_AFTER_S,
-                limit=self._capacity,
-            )
+    def make_job(self, request: SpeechLMRequest) -> Job:
+        """See `TorchWorker.make_job`."""
         sequence = self.builder.build(request)
-        self._check_room(request, sequence)
-        sampling = request.sampling
-        seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
-        job = Job(sequence, sampling, seed, MAX_AHEAD_TOKENS)
-        self._reserved += 1
-
-        def add() -> None:
-            self._running[job] = generation
-            self._decoder.add(job)
-
-        self.post(add)
-        return job
-
-    def _check_room(self, request: SpeechLMRequest, sequence: Sequence) -> None:
         known = len(request.prompt.text_ids) + len(request.prompt.speech_ids) + 2
         if not isinstance(request.text, AsyncIterator):
             known += len(request.text)
@@ -164,79 +104,10 @@ class TorchSpeechLM(InProcess):
                 field="text",
                 limit=self._positions,
             )
+        seed = request.sampling.seed
+        seed = secrets.randbits(63) if seed is None else seed
+        return Job(sequence, request.sampling, seed, MAX_AHEAD_TOKENS)
 
-    def post(self, command: Command) -> None:
-        """Have the worker run a command between two steps; once it has ended, run it here."""
-        with self._wake:
-            if not self._ended:
-                self._commands.append(command)
-                self._wake.notify()
-                return
-        command()
-
-    def post_until(self, attempt: Callable[[], bool]) -> None:
-        """Have the worker try between steps until it succeeds."""
-        self.post(lambda: None if attempt() else self._attempts.append(attempt))
-
-    def released(self) -> None:
-        """Give a reserved place back."""
-        self._reserved -= 1
-
-    # On the worker thread.
-
-    def discard(self, job: Job) -> None:
-        """Free what a request holds."""
-        self._decoder.cancel(job)
-        self._running.pop(job, None)
-
-    def _work(self) -> None:
-        idle = False
-        while True:
-            with self._wake:
-                while idle and not self._commands and not self._closing:
-                    self._wake.wait()
-                if self._closing:
-                    break
-                commands = list(self._commands)
-                self._commands.clear()
-            for command in commands:
-                command()
-            self._attempts = [attempt for attempt in self._attempts if not attempt()]
-            idle = not self._step()
-        self._fail_all("The speech LM was closed.")
-        with self._wake:
-            self._ended = True
-            commands = list(self._commands)
-        for command in commands:
-            command()
-
-    def _step(self) -> bool:
-        try:
-            outcomes, computed = self._decoder.run_once()
-        except Exception as error:  # A fault in the model must not take the worker with it.
-            self._fail_all(f"The speech LM failed ({type(error).__name__}).")
-            return True
-        self._deliver(outcomes)
-        return computed or bool(outcomes)
-
-    def _fail_all(self, message: str) -> None:
-        jobs = self._decoder.abandon()
-        self._deliver([(job, SynthesisFailed(message)) for job in jobs])
-
-    def _deliver(self, outcomes: list[tuple[Job, Outcome]]) -> None:
-        """Hand outcomes over, with one wake-up for each event loop."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[TorchGeneration, Outcome]]] = {}
-        for job, outcome in outcomes:
-            generation = self._running.get(job)
-            if generation is None:
-                continue
-            if not isinstance(outcome, int):
-                del self._running[job]
-            by_loop.setdefault(generation.loop, []).append((generation, outcome))
-        for loop, items in by_loop.items():
-            call_in(loop, _receive_all, items)
-
-
-def _receive_all(items: list[tuple[TorchGeneration, Outcome]]) -> None:
-    for generation, outcome in items:
-        generation.receive(outcome)
+    def check_text(self, ids: tuple[int, ...]) -> None:
+        """See `TorchWorker.check_text`."""
+        self.builder.check_text(ids)

@@ -143,6 +143,47 @@ async def test_text_in_pieces_is_gathered_and_requests_share_the_worker() -> Non
         await backend.close()
 
 
+async def test_a_request_that_waits_for_text_holds_up_nobody() -> None:
+    backend = TorchTextSpeechLM(tiny(), slots=1)
+    given, gate = case("plain"), asyncio.Event()
+
+    async def late() -> AsyncIterator[tuple[int, ...]]:
+        yield given.text[:2]
+        await gate.wait()
+        yield given.text[2:]
+
+    async def run(text: object) -> list[int]:
+        request = SpeechLMRequest(given.prompt, text, GREEDY)  # type: ignore[arg-type]
+        return [token async for token in backend.generate(request)]
+
+    try:
+        waiting = asyncio.ensure_future(run(late()))
+        other = await asyncio.wait_for(run(given.text), 20)
+        assert not waiting.done()
+        gate.set()
+        assert await asyncio.wait_for(waiting, 20) == other
+    finally:
+        await backend.close()
+
+
+async def test_streamed_text_is_bounded() -> None:
+    backend = TorchTextSpeechLM(tiny(), positions=64)
+
+    async def endless() -> AsyncIterator[tuple[int, ...]]:
+        while True:
+            yield (1,) * 10
+
+    try:
+        with pytest.raises(InvalidRequest) as caught:
+            await asyncio.wait_for(
+                anext(backend.generate(SpeechLMRequest(LMPrompt(), endless(), GREEDY))), 20
+            )
+        assert caught.value.limit == 64
+        assert backend.load_now == 0
+    finally:
+        await backend.close()
+
+
 async def test_seeds_decide_and_the_longest_speech_is_bounded() -> None:
     backend = TorchTextSpeechLM(tiny())
     try:

@@ -14,8 +14,9 @@ from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.interface import FinishReason
 from antiphon.engine.speech_lm import generation as generation_module
 from antiphon.engine.speech_lm import torch_backend
+from antiphon.engine.speech_lm.generation import TorchGeneration
 from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
-from antiphon.engine.speech_lm.torch_backend import TorchGeneration, TorchSpeechLM
+from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
 from antiphon.engine.voice.voice import LMPrompt
 from tests.engine.speech_lm.cases import HELLO, LONG, cases, checkpoint, stream
 
