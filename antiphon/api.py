@@ -133,7 +133,8 @@ class Engine:
         """
         from antiphon.server.engines import Wanted
 
-        settings = self._engines.resolve(Wanted(voice=voice, **options))
+        whole = isinstance(text, str)
+        settings = self._engines.resolve(Wanted(voice=voice, whole_text=whole, **options))
         pieces = (text,) if isinstance(text, str) else text
         return _returned(self._arrays(settings.model, settings.request, pieces), stream)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +25,10 @@ from antiphon.engine.generations import (
     choose_device,
     fitted_settings,
     front_end,
+    is_phone_coded,
     load_stages,
     traits,
+    whole_front_end,
 )
 from antiphon.engine.hops import LARGEST_HOP, SMALLEST_HOP
 from antiphon.engine.interface import (
@@ -39,6 +41,7 @@ from antiphon.engine.interface import (
 from antiphon.engine.prompts import PromptMaker, PromptVoice
 from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice, Stages
 from antiphon.engine.speech_lm.settings import LMSettings
+from antiphon.engine.text.grammar import Grammar
 from antiphon.engine.voice.consent import Consent
 from antiphon.engine.voice.enrol import Enrolment, EnrolmentSettings
 from antiphon.engine.voice.enroller import Enroller
@@ -64,10 +67,12 @@ class CosyVoiceEngine:
         name: str | None = None,
         settings: SessionSettings | None = None,
         voices: VoiceFolder | None = None,
-        enrolment: EnrolmentSettings | None = None,
+        enrolment: Callable[[], EnrolmentSettings] | None = None,
+        grammar: Grammar | None = None,
     ) -> None:
         """Serve loaded stages; see `load`."""
         self._checkpoint = checkpoint
+        self._grammar = grammar
         self._stages = stages
         self._settings = fitted_settings(checkpoint, settings or SessionSettings())
         self._prompts = PromptMaker(checkpoint)
@@ -107,6 +112,8 @@ class CosyVoiceEngine:
         top_p: float | None = None,
         lm: LMSettings | None = None,
         acoustic: EngineSettings | None = None,
+        enrolment: Callable[[], EnrolmentSettings] | None = None,
+        grammar: Callable[[], Grammar | None] | None = None,
     ) -> Self:
         """Load a model directory of any generation.
 
@@ -121,12 +128,17 @@ class CosyVoiceEngine:
             top_p: share of probability that the speech LM draws from, instead of the checkpoint's.
             lm: backend of the speech LM and its memory.
             acoustic: memory, precision and place of flow and vocoder.
+            enrolment: makes what new voices are made by, when the first one is.
+            grammar: loads what writes out whole texts in Chinese and Japanese; called only for
+                checkpoints that read such texts. None: their numbers stay digits.
 
         Raises:
             CheckpointError: files that are missing or do not fit.
             InvalidConfiguration: a device or a backend that is not there.
         """
         checkpoint = open_checkpoint(directory)
+        # Before the weights, which take longer.
+        loaded = grammar() if grammar is not None and not is_phone_coded(checkpoint) else None
         stages = load_stages(
             checkpoint,
             watermark,
@@ -137,7 +149,15 @@ class CosyVoiceEngine:
         )
         if top_p is not None:
             stages = replace(stages, sampling=replace(stages.sampling, top_p=top_p))
-        return cls(checkpoint, stages, name=name, settings=settings, voices=voices)
+        return cls(
+            checkpoint,
+            stages,
+            name=name,
+            settings=settings,
+            voices=voices,
+            enrolment=enrolment,
+            grammar=loaded,
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -226,9 +246,12 @@ class CosyVoiceEngine:
         require_allowed: RequireAllowed | None = None,
     ) -> CosyVoiceSession:
         language = request.language or voice.language or None
+        whole = None
+        if request.whole_text:
+            whole = whole_front_end(self._checkpoint, language, self._grammar)
         fitted = self._prompts.fit(voice, request.language, request.instruct)
         return CosyVoiceSession(
-            replace(self._stages, text=front_end(self._checkpoint, language)),
+            replace(self._stages, text=whole or front_end(self._checkpoint, language)),
             SessionVoice(
                 fitted.prompt,
                 voice.acoustic,
@@ -238,6 +261,7 @@ class CosyVoiceEngine:
             self._for(request),
             secrets.randbelow(SEEDS) if request.seed is None else request.seed,
             request.tenant,
+            whole_text=whole is not None,
         )
 
     def _refuse_unsupported(self, request: SpeechRequest) -> None:

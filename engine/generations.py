@@ -26,7 +26,10 @@ from antiphon.engine.speech_lm.loader import load_speech_lm
 from antiphon.engine.speech_lm.request import Sampling
 from antiphon.engine.speech_lm.settings import LMSettings
 from antiphon.engine.text.bpe_stream import SPOKEN_TAGS, BpeTextStream
+from antiphon.engine.text.grammar import Grammar
 from antiphon.engine.text.text_stream import ArpabetTextStream, TextStream
+from antiphon.engine.text.whole_stream import WholeTextStream
+from antiphon.engine.text.whole_text import WholeTextFrontEnd
 from antiphon.engine.voice.reference import can_hear
 from antiphon.engine.watermark.interface import Watermark
 
@@ -132,6 +135,25 @@ def front_end(checkpoint: Checkpoint, language: str | None = None) -> Callable[[
         return lambda: ArpabetTextStream(tokenizer)
     tags = _tags(checkpoint.generation, language)
     return lambda: BpeTextStream(tokenizer, language=language, tags=tags)
+
+
+def whole_front_end(
+    checkpoint: Checkpoint, language: str | None, grammar: Grammar | None
+) -> Callable[[], TextStream] | None:
+    """Return what makes the front end of a whole text in a language.
+
+    None where whole texts are read like streamed ones: phones have no pieces to be cut into.
+    """
+    if is_phone_coded(checkpoint):
+        return None
+    tokenizer = checkpoint.tokenizer
+    front_end = WholeTextFrontEnd(
+        lambda text: len(tokenizer.encode(text)),
+        grammar=grammar,
+        tags=_tags(checkpoint.generation, language),
+        language=language,
+    )
+    return lambda: WholeTextStream(front_end, tokenizer)
 
 
 def _tags(generation: ModelGeneration, language: str | None) -> frozenset[str]:

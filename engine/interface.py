@@ -91,6 +91,9 @@ class SpeechRequest:
     first_hop: int | None = None
     """Speech tokens in the first hop; None for the deployment's default."""
     max_hop: int | None = None
+    whole_text: bool = False
+    """All text is there before any is spoken: checkpoints that were tuned on whole texts then read
+    and cut it as a whole."""
     source: DecodedAudio | None = field(default=None, compare=False, repr=False)
     """A recording to be converted (`Mode.VOICE_CONVERSION`); its session takes no text."""
     tenant: str | None = None

@@ -31,6 +31,8 @@ from antiphon.engine.turn import Flush, TextQueue, Turn
 from antiphon.engine.voice.voice import AcousticPrompt, LMPrompt
 from antiphon.engine.watermark.interface import Watermark
 
+WHOLE_TEXT_PIECES = SegmentLimits(1, 1, 1)
+"""Whole texts come in pieces that are segments already."""
 PAUSE_S = 0.3
 """Text that stops for so long before the first hop is full has paused: what there is is spoken."""
 
@@ -94,6 +96,8 @@ class CosyVoiceSession(Turn):
         settings: SessionSettings,
         seed: int,
         tenant: str | None = None,
+        *,
+        whole_text: bool = False,
     ) -> None:
         super().__init__()
         self._stages = stages
@@ -101,6 +105,7 @@ class CosyVoiceSession(Turn):
         self._settings = settings
         self._seed = seed
         self._tenant = tenant
+        self._whole_text = whole_text
         self._cached: list[int] = []
         self._text = TextQueue(settings.text_queue_characters)
         self._clock = TurnClock(stages.mix_ratio)
@@ -156,21 +161,26 @@ class CosyVoiceSession(Turn):
         front_end = self._stages.text()
         async for item in self._text:
             if isinstance(item, Flush):
-                for piece in front_end.flush():
+                for piece in await self._read(front_end.flush):
                     yield piece
                 yield item
             else:
                 for piece in front_end.push(item):
                     yield piece
-        for piece in front_end.end():
+        for piece in await self._read(front_end.end):
             yield piece
+
+    async def _read(self, read: Callable[[], list[TextPiece]]) -> list[TextPiece]:
+        """A whole text is read at its end, a second of work where it is long."""
+        return await asyncio.to_thread(read) if self._whole_text else read()
 
     async def _tokens(
         self, pieces: AsyncGenerator[TextPiece | Flush, None]
     ) -> AsyncGenerator[int | SegmentMark, None]:
         """Speech LM: one request for each segment."""
         number = 0
-        async for segment in segments(pieces, self._settings.segments):
+        limits = WHOLE_TEXT_PIECES if self._whole_text else self._settings.segments
+        async for segment in segments(pieces, limits):
             if segment.empty:
                 yield SegmentMark.FLUSH
                 continue
@@ -187,7 +197,7 @@ class CosyVoiceSession(Turn):
         generation = self._stages.lm.generate(
             SpeechLMRequest(
                 prompt=self._voice.lm,
-                text=self._ids(segment),
+                text=await self._all_ids(segment) if self._whole_text else self._ids(segment),
                 sampling=replace(self._stages.sampling, seed=self._seed + number),
                 min_ratio=least,
                 max_ratio=most,
@@ -206,6 +216,10 @@ class CosyVoiceSession(Turn):
         self._progress.end_segment()
         if self._reason in (FinishReason.EMPTY, FinishReason.STOP):
             self._reason = generation.finish_reason or FinishReason.STOP
+
+    async def _all_ids(self, segment: Segment) -> list[int]:
+        """A text that is there is given in the plain layout, as the models were trained with."""
+        return [one async for ids in self._ids(segment) for one in ids]
 
     async def _ids(self, segment: Segment) -> AsyncGenerator[Sequence[int], None]:
         async for piece in segment:
@@ -228,15 +242,19 @@ class CosyVoiceSession(Turn):
         self, tokens: TokenBuffer, guard: SilenceGuard
     ) -> AsyncGenerator[SpeechEvent, None]:
         """Speak hops until the voice rests: at a flush, a pause of the text, or its end."""
-        plan = HopPlan(self._settings.hops)
-        hop, rests = await self._next_hop(tokens, plan)
-        if not hop:
+        await tokens.wait_for(1)
+        if not len(tokens):
+            # A flush or the end, with nothing before it.
+            self._border = tokens.take(0).border
             return
         self._voice.check()
+        # Opened, and an unknown voice's prompt solved, while the LM makes the rest of the hop.
         acoustic = await self._stages.acoustic.open(self._voice.acoustic, self._settings.acoustic)
         mark = self._stages.watermark.stream(self._stages.acoustic.sample_rate)
+        plan = HopPlan(self._settings.hops)
         try:
             while True:
+                hop, rests = await self._next_hop(tokens, plan)
                 timings = self._clock.first_hop_ready(len(hop))
                 spoken = await acoustic.speak(hop, final=rests, deadline=self._clock.runs_dry_at)
                 guard.check(spoken.samples)

@@ -153,6 +153,16 @@ class WatermarkSection(_Section):
     """16 bits that `audioseal` writes into the mark."""
 
 
+class TextSection(_Section):
+    """How whole texts for published checkpoints are read (`POST /v1/audio/speech`)."""
+
+    grammar: Literal["wetext", "ttsfrd", "none"] = "wetext"
+    """Writes out numbers, dates and units in Chinese and Japanese; loaded where a checkpoint reads
+    such texts. With none they stay digits."""
+    ttsfrd_resource: Path | None = None
+    """Resource folder of `ttsfrd`."""
+
+
 class LogSection(_Section):
     """What is written to standard error. Neither text nor audio is ever logged."""
 
@@ -176,6 +186,7 @@ class Config(_Section):
     log: LogSection = LogSection()
     calls: CallsSection = CallsSection()
     voices: VoicesSection = VoicesSection()
+    text: TextSection = TextSection()
 
     def resolved(self) -> dict[str, Any]:
         """Every value in JSON types, keys (secrets) replaced by asterisks."""
@@ -243,6 +254,11 @@ def check(config: Config) -> None:
     for i, engine in enumerate(config.engines):
         _check_engine(engine, f"engines.{i}")
     _check_watermark(config.watermark)
+    if (config.text.grammar == "ttsfrd") != (config.text.ttsfrd_resource is not None):
+        raise InvalidConfiguration(
+            "The grammar ttsfrd needs the path of its resource folder, and no other takes one.",
+            field="text.ttsfrd_resource",
+        )
     if not config.server.api_keys and not is_loopback(config.server.host):
         raise InvalidConfiguration(
             f"Without server.api_keys the server may listen on loopback addresses only, "

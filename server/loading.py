@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from antiphon.engine.errors import CheckpointError, InvalidConfiguration, WatermarkUnavailable
 from antiphon.engine.interface import Engine
@@ -13,14 +18,21 @@ from antiphon.server.config import (
     CosyVoiceEngineSection,
     EngineSection,
     PresetEngineSection,
+    TextSection,
     WatermarkSection,
 )
 from antiphon.server.engines import EngineSet
 from antiphon.server.memory import check_memory
 from antiphon.server.voices.config import VoicesSection
+from antiphon.server.voices.hearing import enrolment_settings
 
 if TYPE_CHECKING:
+    from antiphon.engine.acoustic.settings import EngineSettings
+    from antiphon.engine.text.grammar import Grammar
+    from antiphon.engine.voice.enrol import EnrolmentSettings
     from antiphon.engine.voice.folder import VoiceFolder
+
+_log = structlog.get_logger("antiphon.server")
 
 
 def load_watermark(section: WatermarkSection) -> Watermark:
@@ -67,12 +79,21 @@ def load_voices(section: VoicesSection) -> VoiceFolder | None:
     return VoiceFolder(store, purpose=section.purpose)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the CosyVoice engines of a deployment share, each loaded when it is needed."""
+
+    enrolment: Callable[[], EnrolmentSettings] | None = None
+    grammar: Callable[[], Grammar | None] | None = None
+
+
 def load_engine(
     section: EngineSection,
     watermark: Watermark,
     *,
     max_sessions: int,
     voices: VoiceFolder | None = None,
+    parts: Parts | None = None,
 ) -> Engine:
     """Load one engine that speaks up to `max_sessions` turns at once.
 
@@ -85,7 +106,7 @@ def load_engine(
         return PresetEngine(
             watermark, name=section.name, text_queue_characters=section.text_queue_chars
         )
-    return _load_cosyvoice(section, watermark, max_sessions, voices)
+    return _load_cosyvoice(section, watermark, max_sessions, voices, parts or Parts())
 
 
 def _load_cosyvoice(
@@ -93,6 +114,7 @@ def _load_cosyvoice(
     watermark: Watermark,
     max_sessions: int,
     voices: VoiceFolder | None,
+    parts: Parts,
 ) -> Engine:
     from antiphon.engine.acoustic.interface import AcousticSettings
     from antiphon.engine.cosyvoice import CosyVoiceEngine
@@ -119,6 +141,8 @@ def _load_cosyvoice(
         top_p=section.top_p,
         lm=section.lm.settings(),
         voices=voices,
+        enrolment=parts.enrolment,
+        grammar=parts.grammar,
     )
 
 
@@ -134,6 +158,28 @@ def model_directory(section: CosyVoiceEngineSection) -> Path:
             "No checkpoint comes with this package; name one with `model_dir`.", field="model_dir"
         )
     return directory
+
+
+def _load_grammar(section: TextSection) -> Grammar | None:
+    from antiphon.engine.text.grammar import load_grammar
+
+    grammar = load_grammar(section.grammar, section.ttsfrd_resource)
+    _log.info("whole texts", grammar="none" if grammar is None else grammar.name)
+    return grammar
+
+
+def _acoustic(section: CosyVoiceEngineSection, device: str) -> EngineSettings:
+    from antiphon.engine.acoustic.settings import EngineSettings, gpu_settings
+
+    chosen: dict[str, Any] = {"own_process": section.acoustic_process}
+    if section.precision is not None:
+        chosen["precision"] = section.precision
+    if section.cache_mib is not None:
+        chosen |= {
+            "cache_mib": section.cache_mib,
+            "voices_mib": section.cache_mib // (2 if device == "cpu" else 4),
+        }
+    return EngineSettings(**chosen) if device == "cpu" else gpu_settings(**chosen)
 
 
 def house_checkpoint() -> Path | None:
@@ -154,9 +200,14 @@ def load_engines(config: Config) -> EngineSet:
     watermark = load_watermark(config.watermark)
     limit = config.server.limits.max_sessions
     folder = load_voices(config.voices)
+    parts = Parts(
+        enrolment=enrolment_settings(config.voices), grammar=partial(_load_grammar, config.text)
+    )
     engines = EngineSet(
         {
-            section.name: load_engine(section, watermark, max_sessions=limit, voices=folder)
+            section.name: load_engine(
+                section, watermark, max_sessions=limit, voices=folder, parts=parts
+            )
             for section in config.engines
         },
         model=config.model,

@@ -17,13 +17,14 @@ class Span:
     text: str
 
 
-def spans(text: str) -> list[Span]:
+def spans(text: str, han: str | None = None) -> list[Span]:
     """Cut a text where its script changes; the spans joined are the text.
 
     Digits, marks and spaces belong to what stands before them (at the start, after them), so
-    `我有 5 apples` has a Chinese five. Han characters are Japanese if any kana is in the text.
+    `我有 5 apples` has a Chinese five. Han characters are in the
+    language `han`; where none is told they are Japanese if any kana is in the text.
     """
-    han = "ja" if any(is_kana(character) for character in text) else "zh"
+    han = han or ("ja" if any(is_kana(character) for character in text) else "zh")
     found: list[Span] = []
     start, language = 0, ""
     for index, character in enumerate(text):

@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
 
-from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.text import upstream_split
 from antiphon.engine.text.bpe_stream import SPOKEN_TAGS
+from antiphon.engine.text.grammar import Grammar
 from antiphon.engine.text.languages import is_kana, spans
 from antiphon.engine.text.markdown import tag_pattern
 from antiphon.engine.text.normalizer import Spelling, StreamingNormalizer
 from antiphon.engine.text.unicode_text import drop_silent
 from antiphon.engine.text.validate import validate_text
 
-MAX_GRAMMAR_CHARACTERS = 120
-"""Grammars take time in the square of the length; longer sentences are given to them in parts."""
-
-_END = r"[。？！；.?!;\n]"
-_PARTS = re.compile(rf"(?:(?!{_END}).){{1,{MAX_GRAMMAR_CHARACTERS}}}{_END}*|{_END}+", re.DOTALL)
 _BARS = re.compile(r"<\||\|>|\|")
-
-
-class Grammar(Protocol):
-    """Numbers, dates and units in words, for Chinese (`zh`) and Japanese (`ja`)."""
-
-    def write_out(self, text: str, language: str) -> str:
-        """Return the text as it is read."""
-
-
-class WetextGrammar:
-    """`wetext`, whose grammars are in its wheel."""
-
-    def __init__(self) -> None:
-        """Raise `InvalidConfiguration` if the package is not installed."""
-        try:
-            self._module: Any = importlib.import_module("wetext")
-        except ImportError as error:
-            raise InvalidConfiguration(
-                "whole texts in Chinese or Japanese need the package wetext",
-                field="text.grammar",
-            ) from error
-        self._normalizers: dict[str, Any] = {}
-
-    def write_out(self, text: str, language: str) -> str:
-        """See `Grammar.write_out`. Text that the grammar cannot parse is left as it is."""
-        if language not in self._normalizers:
-            options = {"remove_erhua": False} if language == "zh" else {}
-            make = self._module.Normalizer
-            self._normalizers[language] = make(lang=language, operator="tn", **options)
-        return "".join(self._part(part, language) for part in _PARTS.findall(text))
-
-    def _part(self, part: str, language: str) -> str:
-        try:
-            return str(self._normalizers[language].normalize(part))
-        except AssertionError:
-            # How wetext answers to what its grammar has no path for.
-            return part
 
 
 class WholeTextFrontEnd:
@@ -71,7 +27,22 @@ class WholeTextFrontEnd:
         *,
         grammar: Grammar | None = None,
         tags: frozenset[str] = SPOKEN_TAGS,
+        language: str | None = None,
     ) -> None:
+        """Make it for one checkpoint and language.
+
+        Args:
+            count_tokens: length of a text in the checkpoint's tokenizer.
+            grammar: writes out Chinese and Japanese.
+            tags: what is performed and not read.
+            language: BCP 47, where the caller knows it. Han characters without kana are then
+                Japanese in `ja`, and numbers among Latin letters stay digits where it is another
+                language than English.
+        """
+        primary = (language or "").split("-")[0].lower()
+        english = primary in ("", "en", "zh", "yue", "ja", "ko")
+        self._spelling = Spelling.ENGLISH_MIXED if english else Spelling.AS_WRITTEN
+        self._han = "ja" if primary == "ja" else None
         self._count_tokens = count_tokens
         self._grammar = grammar
         self._tags = tags
@@ -101,14 +72,14 @@ class WholeTextFrontEnd:
         return "".join([*written, self._read(text[rest:])]).strip()
 
     def _read(self, text: str) -> str:
-        return "".join(self._read_span(span.text, span.language) for span in spans(text))
+        return "".join(self._read_span(span.text, span.language) for span in spans(text, self._han))
 
     def _read_span(self, text: str, language: str) -> str:
         if language in ("zh", "ja"):
             return self._grammar.write_out(text, language) if self._grammar else text
         if language == "ko":
             return text
-        normalizer = StreamingNormalizer(self._tags, Spelling.ENGLISH_MIXED)
+        normalizer = StreamingNormalizer(self._tags, self._spelling)
         words = [*normalizer.push(text), *normalizer.end()]
         spoken = "".join(f" {w.text}{w.mark}" if w.text else w.mark for w in words)[1:]
         before = " " if text[:1].isspace() else ""

@@ -28,8 +28,8 @@ MAX_FILE_BYTES = 16 << 20
 LONGEST_UPLOAD_S = 120.0
 """Decoded at most, so that a recording of a minute is refused for its length and by its seconds."""
 
-Transcriber = Callable[[DecodedAudio], str]
-"""Says what is spoken in a recording."""
+Transcriber = Callable[[DecodedAudio, str], str]
+"""Says what is spoken in a recording, whose language is given where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def enrol(
         raise RecordingRefused(report)
     ready = set_level(trim_silence(heard), speech_samples(heard))
     if transcript is None and settings.transcriber is not None:
-        transcript = settings.transcriber(ready)
+        transcript = settings.transcriber(ready, language)
     voice = Voice(
         name=name,
         features=extractor.prompt(ready),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +26,20 @@ class Enroller:
     """Loads the networks that hear recordings (0.5 GB in the published models) at first use."""
 
     def __init__(
-        self, checkpoint: Checkpoint, model: str, settings: EnrolmentSettings | None = None
+        self,
+        checkpoint: Checkpoint,
+        model: str,
+        settings: Callable[[], EnrolmentSettings] | None = None,
     ) -> None:
         """Nothing is loaded yet. `model` is the name by which users know the checkpoint.
 
-        Without `settings`, recordings are also scored by DNSMOS where that is installed.
+        `settings` makes what recordings are heard with, at the first of them; by default that is
+        DNSMOS where it is installed, and DeepFilterNet for noise.
         """
         self._checkpoint = checkpoint
         self._model = model
-        self._settings = settings
+        self._make_settings = settings
+        self._settings: EnrolmentSettings | None = None
         self._extractor: ReferenceExtractor | None = None
         self._turn = asyncio.Lock()
 
@@ -78,11 +84,15 @@ class Enroller:
         language: str,
         clean_up: bool | None,
     ) -> Enrolment:
+        extractor = self._loaded()
+        if self._settings is None:
+            make = self._make_settings
+            self._settings = EnrolmentSettings(opinion=dnsmos()) if make is None else make()
         return enrol(
             audio,
             name=name,
             model=self._model,
-            extractor=self._loaded(),
+            extractor=extractor,
             consent=consent,
             transcript=transcript,
             language=language,
@@ -100,5 +110,4 @@ class Enroller:
                     field="model",
                 )
             self._extractor = ReferenceExtractor.of(opened)
-            self._settings = self._settings or EnrolmentSettings(opinion=dnsmos())
         return self._extractor

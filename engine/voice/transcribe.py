@@ -13,7 +13,7 @@ from antiphon.engine.voice.resample import resample
 class WhisperTranscriber:
     """A `Transcriber` (see `enrol.py`) over a model directory in CTranslate2's format."""
 
-    def __init__(self, model: Path, *, language: str | None = None, threads: int = 1) -> None:
+    def __init__(self, model: Path, *, threads: int = 1) -> None:
         """Load a model from disk; nothing is downloaded.
 
         Raises:
@@ -35,10 +35,16 @@ class WhisperTranscriber:
             cpu_threads=threads,
             local_files_only=True,
         )
-        self._language = language
 
-    def __call__(self, audio: DecodedAudio) -> str:
-        """Return what is said."""
+    def __call__(self, audio: DecodedAudio, language: str = "") -> str:
+        """Return what is said; the language (BCP 47) is heard too where it is not told."""
         heard = resample(audio.samples, audio.rate, WHISPER_RATE)
-        segments, _ = self._model.transcribe(heard, language=self._language, beam_size=1)
+        segments, _ = self._model.transcribe(
+            heard, language=_whisper_language(language), beam_size=1
+        )
         return " ".join(segment.text.strip() for segment in segments).strip()
+
+
+def _whisper_language(language: str) -> str | None:
+    primary = language.split("-")[0].lower()
+    return primary or None

@@ -157,6 +157,7 @@ async def _add_here(body: dict[str, Any], config: Config) -> dict[str, Any]:
     from antiphon.engine.prompts import PromptMaker
     from antiphon.engine.voice.enroller import Enroller
     from antiphon.server.loading import house_checkpoint
+    from antiphon.server.voices.hearing import enrolment_settings
     from antiphon.server.voices.submission import from_json_values
     from antiphon.server.voices.views import enrolment_fields, record_fields
 
@@ -171,7 +172,7 @@ async def _add_here(body: dict[str, Any], config: Config) -> dict[str, Any]:
     checkpoint = open_checkpoint(directory)
     prompts = PromptMaker(checkpoint)
     own = map(prompts.stored, checkpoint.voices.values())
-    made = await Enroller(checkpoint, section.name).enrol(
+    made = await Enroller(checkpoint, section.name, enrolment_settings(config.voices)).enrol(
         wanted.audio,
         name=wanted.name,
         consent=wanted.consent,

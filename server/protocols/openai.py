@@ -117,4 +117,5 @@ def _wanted(body: SpeechBody, engines: EngineSet) -> Wanted:
         speed=body.speed,
         seed=body.seed,
         instructions=body.instructions,
+        whole_text=True,
     )

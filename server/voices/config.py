@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,3 +21,12 @@ class VoicesSection(BaseModel):
     """What this deployment uses voices for: a consent's scope must name it, or `any`."""
     max_voices: int = Field(default=1_000, ge=1, le=10_000)
     """Voices in the folder; no more are taken in."""
+    asr: Literal["none", "faster-whisper"] = "none"
+    """Writes down what is said in recordings that come without a transcript. Without it such
+    voices are used across languages only."""
+    asr_model: Path | None = None
+    """Directory of a Whisper model in CTranslate2's format."""
+    clean_up: Literal["deepfilternet", "demucs"] = "deepfilternet"
+    """Takes noise out of recordings; demucs also takes out music and needs seconds."""
+    demucs_model: Path | None = None
+    """Safetensors file of a Demucs network with a source `vocals`."""

@@ -6,13 +6,16 @@ import pytest
 from hypothesis import given, settings
 
 from antiphon.engine.errors import InvalidConfiguration, InvalidRequest
+from antiphon.engine.text.grammar import WetextGrammar
 from antiphon.engine.text.languages import Span, spans
-from antiphon.engine.text.whole_text import WetextGrammar, WholeTextFrontEnd
+from antiphon.engine.text.whole_text import WholeTextFrontEnd
 from tests.engine.text.helpers import SPEAKABLE
 
 
 class _Digits:
     """Stands for a grammar: reads the digits of each language."""
+
+    name = "digits"
 
     def write_out(self, text: str, language: str) -> str:
         return text.replace("5", {"zh": "五", "ja": "ご"}[language])

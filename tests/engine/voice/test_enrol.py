@@ -183,7 +183,8 @@ def test_clean_up_brings_the_speaker_back() -> None:
 def test_a_transcript_comes_from_the_hook_where_none_is_given() -> None:
     heard: list[DecodedAudio] = []
 
-    def transcribe(audio: DecodedAudio) -> str:
+    def transcribe(audio: DecodedAudio, language: str) -> str:
+        assert language == ""
         heard.append(audio)
         return "What was said."
 

@@ -24,5 +24,5 @@ def test_what_is_said_is_heard() -> None:
     pytest.importorskip("faster_whisper")
     asr = pytest.importorskip("bench.asr")
     audio: DecodedAudio = decode_audio(nano_file("prompts/seen_spk000.wav"))
-    said = WhisperTranscriber(asr.model_directory(), language="en")(audio).lower()
+    said = WhisperTranscriber(asr.model_directory())(audio, "en").lower()
     assert "programmers" in said

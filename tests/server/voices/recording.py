@@ -48,7 +48,9 @@ def tiny(version: int, folder: VoiceFolder | None = None) -> CosyVoiceEngine:
     stages = load_stages(opened, NoWatermark(), max_sessions=2)
     # Random weights never say that the text is spoken: the greatest length ends every segment.
     stages = replace(stages, length_ratios=(2.0, 3.0))
-    return CosyVoiceEngine(opened, stages, name=f"tiny{version}", voices=folder, enrolment=ANYONE)
+    return CosyVoiceEngine(
+        opened, stages, name=f"tiny{version}", voices=folder, enrolment=lambda: ANYONE
+    )
 
 
 @asynccontextmanager
