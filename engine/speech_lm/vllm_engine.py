@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from antiphon.engine.errors import InvalidConfiguration, SynthesisFailed
+from antiphon.engine.speech_lm.memory import GIB
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -30,6 +31,9 @@ MAX_POSITIONS: Final = 4096
 FIRST_BACK_OFF_S: Final = 1.0
 LONGEST_BACK_OFF_S: Final = 60.0
 SHUTDOWN_S: Final = 5.0
+RUNTIME_GIB: Final = 1.0
+"""CUDA context, kernels and the working memory of a step."""
+MOST_OF_A_CARD: Final = 0.95
 PROCESSOR: Final = "antiphon.engine.speech_lm.vllm_sampling:SpeechSampler"
 
 _log = logging.getLogger("antiphon.speech_lm")
@@ -95,6 +99,12 @@ def installed_version() -> str:
 def on_gpu() -> bool:
     """Whether vLLM will use a CUDA device here."""
     return torch.cuda.is_available()
+
+
+def share_of_card(weights_bytes: int, kv_gib: float, card_bytes: int) -> float:
+    """Return the share of a card's memory that the engine needs, at most all that vLLM may take."""
+    needed = weights_bytes + (kv_gib + RUNTIME_GIB) * GIB
+    return min(MOST_OF_A_CARD, needed / card_bytes)
 
 
 def quiet_environment() -> None:
@@ -214,13 +224,20 @@ class VLLMEngine:
             max_model_len=settings.max_positions,
             max_num_seqs=settings.max_sequences,
             block_size=settings.block,
-            kv_cache_memory_bytes=int(settings.kv_gib * 2**30),
+            kv_cache_memory_bytes=int(settings.kv_gib * GIB),
+            # Of the card that others use too: vLLM refuses to start unless so much of it is free.
+            **({"gpu_memory_utilization": self._share_of_card()} if gpu else {}),
             logits_processors=[PROCESSOR],
             # Its placeholders for tokens in flight would hide what was kept from the sampler.
             async_scheduling=False,
             disable_log_stats=False,
         )
         return AsyncLLM.from_engine_args(arguments)
+
+    def _share_of_card(self) -> float:
+        weights = (self._model / "model.safetensors").stat().st_size
+        card = torch.cuda.get_device_properties(0).total_memory
+        return share_of_card(weights, self._settings.kv_gib, card)
 
     def _report_death(self) -> None:
         self._forget_sentinels()

@@ -117,3 +117,10 @@ def test_a_missing_or_unsupported_vllm_is_one_clear_error(
     monkeypatch.setattr(vllm_engine.importlib.metadata, "version", find)
     with pytest.raises(vllm_engine.InvalidConfiguration, match=message):
         vllm_engine.installed_version()
+
+
+def test_a_budget_leaves_the_rest_of_a_card_to_others() -> None:
+    """Weights of 1.2 GB, 2 GiB of keys and values, 1 GiB for the rest, on a card of 24 GiB."""
+    share = vllm_engine.share_of_card(1_200_000_000, 2.0, 24 << 30)
+    assert share * 24 == pytest.approx(3 + 1.2e9 / 2**30)
+    assert vllm_engine.share_of_card(1_200_000_000, 30.0, 24 << 30) < 1
