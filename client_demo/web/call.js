@@ -1,6 +1,7 @@
 // The same messages over the data channel of a WebRTC call; the audio plays by itself.
 
 const GATHERING_MS = 2000;
+const JITTER_BUFFER_MS = 40; // rides out a late packet; the browser's own choice is 25 and more
 
 export class BrowserCall extends EventTarget {
   constructor(peer, channel, audio) {
@@ -24,7 +25,8 @@ export class BrowserCall extends EventTarget {
     const audio = new Audio();
     audio.autoplay = true;
     const call = new BrowserCall(peer, peer.createDataChannel("tts"), audio);
-    peer.ontrack = ({ streams, track }) => {
+    peer.ontrack = ({ streams, track, receiver }) => {
+      if ("jitterBufferTarget" in receiver) receiver.jitterBufferTarget = JITTER_BUFFER_MS;
       audio.srcObject = streams[0] ?? new MediaStream([track]);
       call.dispatchEvent(new CustomEvent("stream", { detail: audio.srcObject }));
     };

@@ -32,12 +32,17 @@ export function watchEnrolment({ form, record, status, report, key, added }) {
       stream.getTracks().forEach((track) => track.stop());
       recorded = new File(parts, "recording.webm", { type: recorder.mimeType });
       recorder = null;
-      record.textContent = "Record again";
+      mark("Record again", false);
       status.textContent = "Recorded.";
     };
     recorder.start();
-    record.textContent = "Stop recording";
+    mark("Stop recording", true);
     status.textContent = "Recording: read the words you wrote above.";
+  }
+
+  function mark(text, on) {
+    record.querySelector("span").textContent = text;
+    record.classList.toggle("on", on);
   }
 
   form.elements.audio.addEventListener("change", () => (recorded = null));

@@ -7,8 +7,16 @@ import { Scope } from "./scope.js";
 import { SpeechSocket } from "./speech-socket.js";
 import { Transcript } from "./transcript.js";
 import { watchEnrolment } from "./enrol.js";
+import { showFigures } from "./figures.js";
+import { watchTheme } from "./theme.js";
+import { Voices } from "./voices.js";
 import { watchDrops } from "./watermark.js";
-import { Writer } from "./writer.js";
+import { Paste, Typing, Writer } from "./writer.js";
+
+const PAUSE_MS = 1500; // of typing, after which what was written so far is spoken to its end
+
+const FRAME_MS = 30; // between two pictures
+const AFTERGLOW_MS = 4000;
 
 const at = (id) => document.getElementById(id);
 const transcript = new Transcript(at("words"));
@@ -16,6 +24,10 @@ const scope = new Scope(at("waveform"), at("spectrogram"));
 let player = null;
 let connection = null; // SpeechSocket or BrowserCall
 let turn = null;
+const typing = new Typing();
+const mode = () => at("mode").querySelector(":checked").value;
+const key = () => at("key").value;
+const voices = new Voices(at("voice"), key);
 
 // Read by tests and by whoever opens the console.
 const state = (window.antiphon = {
@@ -30,10 +42,9 @@ async function connect() {
   const wanted = `${transport} ${microphone}`;
   if (connection?.open && connection.wanted === wanted) return connection;
   connection?.close();
-  const key = at("key").value;
   connection = transport === "call"
-    ? await BrowserCall.open(key, { voice: voice().name, microphone })
-    : await SpeechSocket.open(key);
+    ? await BrowserCall.open(key(), { voice: voices.chosen.name, microphone })
+    : await SpeechSocket.open(key());
   connection.wanted = wanted;
   connection.addEventListener("message", ({ detail }) => receive(detail));
   connection.addEventListener("audio", ({ detail }) => hear(detail));
@@ -45,6 +56,20 @@ async function connect() {
 async function speak() {
   const text = at("text").value;
   if (!text.trim() || turn?.connecting) return;
+  if (turn?.typed) {
+    endTyping();
+    return;
+  }
+  if (mode() === "type") {
+    if (typing.sent === text) typing.skip("");
+    await start(text);
+    if (turn?.typed) endTyping();
+  } else {
+    await start(text);
+  }
+}
+
+async function start(text) {
   if (turn) interrupt();
   problem("");
   turn = { connecting: true, call: at("transport").value === "call", heard: 0, ended: false };
@@ -66,13 +91,13 @@ async function openPlayer() {
   const opened = await Player.open();
   opened.addEventListener("started", () => sounded());
   opened.addEventListener("finished", () => turn && !turn.call && finish(false));
-  draw();
+  draw(performance.now());
   return opened;
 }
 
 function configure() {
   const hop = Number(at("hop").value) || null;
-  const { name, model } = voice();
+  const { name, model } = voices.chosen;
   const fields = { voice: name, model, response_format: at("format").value, sample_rate: RATE };
   if (hop) fields.first_hop = hop;
   return new Promise((resolve, reject) => {
@@ -95,15 +120,40 @@ function begin(mine, text) {
   }
   mine.startedAt = performance.now();
   at("interrupt").disabled = false;
-  mine.writer = new Writer(
-    text,
-    Number(at("pace").value),
-    (piece) => {
-      transcript.add(piece);
-      connection.send("input.text", { text: piece });
-    },
-    () => connection.send("input.done"),
-  );
+  const end = () => connection.send("input.done");
+  if (mode() === "type") {
+    mine.typed = true;
+    label("Finish");
+    say(typing.take(at("text").value));
+  } else if (mode() === "paste") mine.writer = new Paste(text, say, end);
+  else mine.writer = new Writer(text, Number(at("pace").value), say, end);
+}
+
+function say(piece) {
+  if (!piece) return;
+  transcript.add(piece);
+  connection.send("input.text", { text: piece });
+}
+
+// Each word is sent when the next one begins; a pause lets what was sent be spoken to its end.
+function typed() {
+  // While a finished turn is still heard, new words wait for its end.
+  if (mode() !== "type" || turn?.connecting || (turn && !turn.typed)) return;
+  if (!turn) {
+    if (typing.peek(at("text").value).trim()) start();
+    return;
+  }
+  say(typing.take(at("text").value));
+  clearTimeout(turn.pause);
+  turn.pause = setTimeout(() => turn?.typed && connection.send("input.flush"), PAUSE_MS);
+}
+
+function endTyping() {
+  clearTimeout(turn.pause);
+  turn.typed = false;
+  label("Speak");
+  say(typing.take(at("text").value, true));
+  connection.send("input.done");
 }
 
 function receive(event) {
@@ -115,6 +165,7 @@ function receive(event) {
       break;
     case "audio.start":
       if (turn?.call) {
+        connection.audio.muted = false;
         packet();
         sounded();
       }
@@ -178,11 +229,18 @@ function interrupt() {
   const pressed = performance.now();
   turn.interrupted = true;
   turn.writer?.stop();
+  typing.skip(at("text").value);
   // The sound stops here and now; the server learns of it on the way.
-  player.clear();
-  player.addEventListener("cleared", () => {
+  const stopped = () => {
     state.interruptedMs = performance.now() - pressed + 1000 * player.outputLatency;
-  }, { once: true });
+  };
+  if (turn.call) {
+    connection.audio.muted = true;
+    player.whenSilent(stopped); // what still arrived from the server is counted, though not heard
+  } else {
+    player.clear();
+    player.addEventListener("cleared", stopped, { once: true });
+  }
   if (!turn.ended && connection?.open) connection.send("input.cancel");
   finish(true);
 }
@@ -191,11 +249,14 @@ function finish(interrupted) {
   state.speaking = false;
   state.turns += 1;
   turn?.decoder?.close();
+  clearTimeout(turn?.pause);
+  label("Speak");
   if (!interrupted) transcript.show(Infinity);
   transcript.finish(interrupted);
   turn = null;
   at("interrupt").disabled = true;
-  figures();
+  showFigures(state);
+  typed();
 }
 
 function lost(reason) {
@@ -210,11 +271,16 @@ function lost(reason) {
 // Figures and pictures
 
 let lastStats = 0;
+let lastDrawn = 0;
+let lastSound = 0;
 
-function draw() {
+function draw(now) {
   requestAnimationFrame(draw);
-  if (!player) return;
-  scope.draw(player.analyser);
+  if (!player || now - lastDrawn < FRAME_MS) return;
+  lastDrawn = now;
+  if (turn) lastSound = now;
+  // Nothing moves for long after the end of a turn, and drawing takes time from playing.
+  if (now - lastSound < AFTERGLOW_MS) scope.draw(player.analyser);
   if (!turn?.startedAt) return;
   if (turn.call) pollCall();
   else {
@@ -223,7 +289,7 @@ function draw() {
     // What the worklet has handed over is heard a little later.
     transcript.show(Math.max(0, played - player.outputLatency));
   }
-  figures();
+  showFigures(state);
 }
 
 async function pollCall() {
@@ -240,17 +306,6 @@ async function pollCall() {
   state.gaps = report.concealmentEvents ?? 0;
 }
 
-function figures() {
-  const ms = (value) => (value === null ? "–" : `${Math.round(value)} ms`);
-  at("first-packet").textContent = ms(state.firstPacketMs);
-  at("first-sound").textContent = ms(state.firstSoundMs);
-  at("depth").textContent = ms(1000 * state.depth);
-  at("gaps").textContent = String(state.gaps);
-  at("heard").textContent = `${state.played.toFixed(1)} s`;
-  const rtf = state.done?.rtf;
-  at("rtf").textContent = rtf === undefined || rtf === null ? "–" : rtf.toFixed(3);
-}
-
 function status(text) {
   at("status").textContent = text;
 }
@@ -260,32 +315,14 @@ function problem(text) {
   at("problem").textContent = text;
 }
 
-// Controls
-
-const voices = new Map();
-const voice = () => voices.get(at("voice").value) ?? { name: null, model: null };
-
-async function loadVoices() {
-  const key = at("key").value;
-  const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const answer = await fetch("v1/voices", { headers });
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error.message);
-  voices.clear();
-  at("voice").replaceChildren();
-  const models = new Set(body.voices.map((each) => each.model));
-  for (const each of body.voices) {
-    const id = `${each.model}/${each.name}`;
-    voices.set(id, each);
-    const option = new Option(models.size > 1 ? `${each.name} (${each.model})` : each.name, id, each.default, each.default);
-    option.title = each.description;
-    at("voice").append(option);
-  }
-  status("Ready");
+function label(text) {
+  at("speak-label").textContent = text;
 }
 
+// Controls
+
 function tryLoadVoices() {
-  return loadVoices().catch((error) => status(error.message));
+  return voices.load().then(() => status("Ready")).catch((error) => status(error.message));
 }
 
 at("speak").addEventListener("click", speak);
@@ -295,27 +332,26 @@ at("access").addEventListener("submit", (event) => event.preventDefault());
 at("pace").addEventListener("input", () => {
   at("pace-out").textContent = `${at("pace").value} words/s`;
 });
+at("mode").addEventListener("change", () => {
+  at("pace-row").hidden = mode() !== "llm";
+  typing.skip(at("text").value);
+});
+at("text").addEventListener("input", typed);
 at("transport").addEventListener("change", () => {
   at("format").disabled = at("transport").value === "call";
 });
-at("theme").addEventListener("click", () => {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const root = document.documentElement;
-  const now = root.dataset.theme ?? (dark ? "dark" : "light");
-  root.dataset.theme = now === "dark" ? "light" : "dark";
-  scope.resize();
-});
+watchTheme(at("theme"));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") interrupt();
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) speak();
 });
 watchDrops({
   drop: at("drop"), input: at("file"), verdict: at("verdict"), spans: at("spans"),
-  key: () => at("key").value,
+  key,
 });
 watchEnrolment({
   form: at("enrol"), record: at("record"), status: at("enrolled"), report: at("report"),
-  key: () => at("key").value,
+  key,
   async added({ name, model }) {
     await tryLoadVoices();
     at("voice").value = `${model}/${name}`;

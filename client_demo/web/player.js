@@ -1,6 +1,8 @@
 // The page's side of the audio clock: a worklet that plays, and taps for the pictures.
 
 export const RATE = 24000;
+const QUIET = 0.005;
+const LAST = 256; // samples: 11 ms
 
 export class Player extends EventTarget {
   constructor(context, node, analyser) {
@@ -51,6 +53,17 @@ export class Player extends EventTarget {
 
   clear() {
     this.node.port.postMessage({ type: "clear" });
+  }
+
+  // Calls back once a call's sound has ended. It ends at the server, so no message says when.
+  whenSilent(callback) {
+    const samples = new Float32Array(this.analyser.fftSize);
+    const timer = setInterval(() => {
+      this.analyser.getFloatTimeDomainData(samples);
+      if (samples.subarray(-LAST).some((sample) => Math.abs(sample) > QUIET)) return;
+      clearInterval(timer);
+      callback();
+    }, 5);
   }
 
   // A call's audio is played by an audio element; the pictures listen to it as well.

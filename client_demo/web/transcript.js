@@ -8,6 +8,7 @@ export class Transcript {
 
   begin() {
     this.element.replaceChildren();
+    this.current = null; // the word that sounds
     this.words = []; // {node, from, to}, in characters of the turn's text
     this.length = 0;
     this.spans = []; // {from, to, start, end}: characters and seconds, as the server reports them
@@ -39,21 +40,27 @@ export class Transcript {
       const share = end > start ? Math.min(1, (seconds - start) / (end - start)) : 1;
       lit = from + share * (to - from);
     }
-    let current = null;
-    for (const { node, from } of this.words) {
-      const spoken = from < lit;
-      node.classList.toggle("spoken", spoken);
-      node.classList.remove("now");
-      if (spoken && node.textContent.trim()) current = node;
-    }
+    const current = this.words.findLast(({ node, from }) => from < lit && node.textContent.trim());
+    if (current === this.current) return lit;
+    for (const { node, from } of this.words) node.classList.toggle("spoken", from < lit);
+    this.current?.node.classList.remove("now");
+    this.current = current;
     if (current && lit < this.length) {
-      current.classList.add("now");
-      current.scrollIntoView({ block: "nearest" });
+      current.node.classList.add("now");
+      this.follow(current.node);
     }
     return lit;
   }
 
+  // Scrolls the words and not the page.
+  follow({ offsetTop, offsetHeight }) {
+    const { clientHeight, scrollTop } = this.element;
+    const below = offsetTop + 2 * offsetHeight - clientHeight;
+    if (below > scrollTop || offsetTop < scrollTop) this.element.scrollTop = Math.max(0, below);
+  }
+
   finish(interrupted) {
+    this.current = null;
     for (const { node } of this.words) {
       node.classList.remove("now");
       if (!interrupted) node.classList.add("spoken");

@@ -63,9 +63,9 @@ async def recording(server: Running, text: str, path: Path, pause_s: float = 0.0
 @pytest.mark.parametrize(
     ("name", "width", "height", "scheme"),
     [
-        ("page-light.png", 1280, 1010, "light"),
-        ("page-dark.png", 1280, 1010, "dark"),
-        ("page-phone.png", 390, 1600, "light"),
+        ("page-light.png", 1280, 1100, "light"),
+        ("page-dark.png", 1280, 1100, "dark"),
+        ("page-phone.png", 390, 1480, "light"),
     ],
 )
 async def test_the_page_while_it_speaks(
