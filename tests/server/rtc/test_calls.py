@@ -11,6 +11,9 @@ import pytest
 from aiortc import RTCConfiguration, RTCPeerConnection
 from aiortc.mediastreams import AudioStreamTrack
 
+from antiphon.engine.watermark.marked import FloatSamples
+from antiphon.server.audio.opus import AvOpusEncoder
+from antiphon.server.rtc.track import opus_frames
 from tests.server.harness import Running, serving
 from tests.server.phone.peer import eventually, loudest_hz, wait_for_calls
 from tests.server.rtc.browser import browser
@@ -53,6 +56,29 @@ async def test_packets_carry_pre_encoded_mono_and_a_contiguous_clock() -> None:
         assert sender.packetsLost == 0
     steps = {b - a for a, b in itertools.pairwise(page.frame_times)}
     assert steps == {960}
+
+
+async def test_speech_is_encoded_once_and_silence_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    opus_frames(32_000)  # the packet of silence, encoded when the server's first call comes
+    encoded: list[int] = []
+    encode = AvOpusEncoder.encode
+
+    def counted(self: AvOpusEncoder, frame: FloatSamples) -> list[bytes]:
+        encoded.append(len(frame))
+        return encode(self, frame)
+
+    def second(*_: object) -> None:
+        raise AssertionError("aiortc encodes")
+
+    monkeypatch.setattr(AvOpusEncoder, "encode", counted)
+    monkeypatch.setattr("aiortc.codecs.opus.OpusEncoder.encode", second)
+    async with serving() as server, browser(server) as page:
+        await page.until("session.started")
+        page.send("input.text", text="one two three ")
+        page.send("input.done")
+        await page.until("session.done")
+        await eventually(lambda: len(page.speech()) >= 0.55 * 48000)
+    assert encoded == [480] * 30
 
 
 async def test_barge_in_is_silence_from_the_next_packet_and_the_next_turn_is_whole() -> None:
