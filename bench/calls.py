@@ -6,7 +6,8 @@ Three questions, each asked at every door (browser over WebRTC, Twilio, AudioSoc
    peer's socket (network packets, before any jitter buffer of the peer's).
 2. Twenty calls at once of speech made beforehand and marked: frames that were not there in time
    (underruns), frames that left more than 20 ms late and how late the latest left, the longest wait
-   between two frames that any peer saw, and the server's CPU for a call.
+   between two frames that any peer saw, the server's CPU for a call, and the CPU that programs
+   which do not belong to the measurement took meanwhile.
 3. How many calls with live synthesis start at the same moment without an underrun (AudioSocket).
 
 The server is a process of its own; the peers share the machine with it.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import statistics
 import time
 from contextlib import AsyncExitStack
@@ -55,6 +57,7 @@ async def first_sounds(server: ServerProcess, door: Door, times: int) -> Row:
         "latest frame ms": None,
         "longest wait ms": None,
         "CPU % a call": None,
+        "others' CPU %": None,
     }
 
 
@@ -66,9 +69,12 @@ async def many_calls(server: ServerProcess, door: Door, calls: int, speech: str)
             peers.append(await stack.enter_async_context(open_peer(server, door)))
         late = await late_frames(server)
         cpu, began = server.cpu_s(), time.monotonic()
+        others = others_cpu_s(server)
         firsts = await asyncio.gather(*(peer.first_sound_s(TEXT) for peer in peers))
         await asyncio.gather(*(peer.until_done() for peer in peers))
-        used = (server.cpu_s() - cpu) / (time.monotonic() - began)
+        seconds = time.monotonic() - began
+        used = (server.cpu_s() - cpu) / seconds
+        others = (others_cpu_s(server) - others) / seconds
         listed = await listing(server)
     paced = door.paced
     return {
@@ -81,6 +87,7 @@ async def many_calls(server: ServerProcess, door: Door, calls: int, speech: str)
         "latest frame ms": max(call["most_late_ms"] for call in listed) if paced else None,
         "longest wait ms": 1000 * max(p.ear.longest_wait_s for p in peers) if paced else None,
         "CPU % a call": 100 * used / calls,
+        "others' CPU %": 100 * others,
     }
 
 
@@ -104,6 +111,15 @@ async def listing(server: ServerProcess) -> list[dict[str, Any]]:
     return calls
 
 
+def others_cpu_s(server: ServerProcess) -> float:
+    """Processor time that neither the server nor its peers here have used: what else goes on."""
+    with open("/proc/stat") as stat:
+        user, nice, system = (int(field) for field in stat.readline().split()[1:4])
+    here = os.times()
+    all_s = (user + nice + system) / os.sysconf("SC_CLK_TCK")
+    return all_s - server.cpu_s() - here.user - here.system
+
+
 async def late_frames(server: ServerProcess) -> int:
     """Frames that left late, so far, on the calls that go on."""
     return sum(call["late_frames"] for call in await listing(server))
@@ -117,7 +133,7 @@ async def underruns(server: ServerProcess) -> int:
 async def measure(arguments: argparse.Namespace) -> list[Row]:
     """All three questions."""
     rows: list[Row] = []
-    times = 2 if arguments.quick else 7
+    times = 2 if arguments.quick else arguments.times
     with server_process("live") as live:
         for door in DOORS:
             rows.append(await first_sounds(live, door, times))
@@ -143,7 +159,9 @@ def draw(rows: list[Row]) -> Any:
 
 def main() -> None:
     """Measure and publish."""
-    arguments = switches(__doc__.splitlines()[0]).parse_args()
+    parser = switches(__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, default=7, help="turns for the median at each door")
+    arguments = parser.parse_args()
     rows = asyncio.run(measure(arguments))
     publish(arguments, "Calls", rows, draw=draw(rows))
 

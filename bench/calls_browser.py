@@ -1,8 +1,9 @@
 """What Chromium's jitter buffer makes of a call: one minute of speech, pauses and barge-ins.
 
 Prints Chromium's own statistics: samples it had to invent, the delay it chose, how much it sped up
-or slowed down. The first second, in which the connection settles, is not counted. Needs Chromium
-and the package `playwright`.
+or slowed down; how long an interrupted turn still sounded, at the longest; and how late the server
+sent its packets. The speech was made beforehand, so that nothing but the call is measured. The
+first second, in which the connection settles, is not counted. Needs Chromium and `playwright`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import time
 from typing import Any
 
+from bench.calls import listing
 from bench.calls_server import ServerProcess, server_process
 from bench.report import Row, publish, switches
 
@@ -23,6 +25,8 @@ TEXT = (
 )
 FLAGS = (
     "--no-sandbox",
+    # No screen: its drawing would take the cores from the call.
+    "--disable-gpu",
     "--autoplay-policy=no-user-gesture-required",
     "--disable-background-networking",
     "--allow-loopback-in-peer-connection",
@@ -42,17 +46,32 @@ async def watch(server: ServerProcess, seconds: float) -> Row:
         await page.select_option("#transport", "call")
         await _turn(page, "Hello there.", None)
         before = await _stats(page)
+        (call,) = await listing(server)
+        late = call["late_frames"]
         ends = time.monotonic() + seconds
         barge_ins = turns = 0
+        silent_after_ms = 0.0
         while time.monotonic() < ends:
             interrupt = 1.5 if turns % 3 == 2 else None
             await _turn(page, TEXT, interrupt)
-            barge_ins += interrupt is not None
             turns += 1
+            if interrupt is not None:
+                barge_ins += 1
+                await _until(page, "window.antiphon.interruptedMs !== null")
+                stopped = await page.evaluate("window.antiphon.interruptedMs")
+                silent_after_ms = max(silent_after_ms, stopped)
             await asyncio.sleep(1.0)
         after = await _stats(page)
+        (call,) = await listing(server)
         await browser.close()
-    return _row(before, after, turns, barge_ins)
+    return {
+        "turns": turns,
+        "barge-ins": barge_ins,
+        "silent after ms": silent_after_ms,
+        "late frames": call["late_frames"] - late,
+        "underruns": call["underruns"],
+        **_grown(before, after),
+    }
 
 
 async def _turn(page: Any, text: str, interrupt_after_s: float | None) -> None:
@@ -77,14 +96,12 @@ async def _stats(page: Any) -> dict[str, float]:
     return report
 
 
-def _row(before: dict[str, float], after: dict[str, float], turns: int, barge_ins: int) -> Row:
+def _grown(before: dict[str, float], after: dict[str, float]) -> Row:
     def grown(name: str) -> float:
         return after[name] - before[name]
 
     emitted, received = grown("jitterBufferEmittedCount"), grown("totalSamplesReceived")
     return {
-        "turns": turns,
-        "barge-ins": barge_ins,
         "seconds": received / 48_000,
         "concealed samples": int(grown("concealedSamples")),
         "mean delay ms": 1000 * grown("jitterBufferDelay") / emitted,
@@ -96,7 +113,7 @@ def _row(before: dict[str, float], after: dict[str, float], turns: int, barge_in
 
 async def measure(arguments: argparse.Namespace) -> list[Row]:
     """One call."""
-    with server_process("live") as server:
+    with server_process("premade", TEXT) as server:
         return [await watch(server, 10 if arguments.quick else 60)]
 
 
