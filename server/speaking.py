@@ -32,10 +32,10 @@ _QUICK_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV, AudioFormat.ULAW, 
 _STEPS_A_THREAD = 5
 """Encoder steps for one trip to a thread: 100 ms of Opus, about 3 ms of work."""
 _encoder_threads = ThreadPoolExecutor(
-    max(1, (os.cpu_count() or 1) // 2), thread_name_prefix="encode"
+    max(2, (os.cpu_count() or 1) // 2), thread_name_prefix="encode"
 )
-"""Fewer than cores. What is encoded is heard later; the clocks that send what is heard now need a
-core at once, and would have to share theirs with every thread that encodes."""
+"""Few. What is encoded is heard later; the clocks that send what is heard now need a core at once,
+and would have to share theirs with every thread that encodes."""
 _SLOT_WAIT_S = 5.0
 """How long a turn waits for its predecessor in the same context to free what it holds."""
 
