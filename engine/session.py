@@ -270,7 +270,6 @@ class CosyVoiceSession(Turn):
                         yield event
                 if rests:
                     return
-                hop, rests = await self._next_hop(tokens, plan)
         finally:
             acoustic.close()
 
