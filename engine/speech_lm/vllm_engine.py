@@ -66,7 +66,7 @@ class VLLMSettings:
     @property
     def block(self) -> int:
         """Ids of one block of the prefix cache: the one set, or the smallest that kernels take."""
-        return self.block_size or (16 if on_gpu() else 32)
+        return self.block_size or smallest_block()
 
 
 def installed_version() -> str:
@@ -105,6 +105,11 @@ def share_of_card(weights_bytes: int, kv_gib: float, card_bytes: int) -> float:
     """Return the share of a card's memory that the engine needs, at most all that vLLM may take."""
     needed = weights_bytes + (kv_gib + RUNTIME_GIB) * GIB
     return min(MOST_OF_A_CARD, needed / card_bytes)
+
+
+def smallest_block() -> int:
+    """Return the fewest ids of a cache block that the kernels of this device take."""
+    return 16 if on_gpu() else 32
 
 
 def quiet_environment() -> None:

@@ -150,6 +150,13 @@ def test_settings_that_cannot_work_are_refused_by_name(tmp_path: Path, lm: str, 
     assert refused.value.field == f"engines.0.lm.{field}"
 
 
+def test_blocks_have_a_size_that_kernels_take() -> None:
+    with pytest.raises(InvalidConfiguration, match="multiple of 32"):
+        load_speech_lm(
+            open_checkpoint(model_dir(3)), LMSettings("vllm", block_size=48), max_sessions=1
+        )
+
+
 def test_version_1_has_no_place_in_vllm() -> None:
     with pytest.raises(InvalidConfiguration, match="torch backend alone"):
         load_speech_lm(open_checkpoint(model_dir(1)), LMSettings("vllm"), max_sessions=1)
