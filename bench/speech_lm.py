@@ -118,6 +118,8 @@ async def first_token_ms(lm: VLLMSpeechLM, request: SpeechLMRequest) -> tuple[fl
     await anext(generation)
     took = 1e3 * (time.perf_counter() - start)
     await generation.aclose()
+    # The step that was under way would be counted as the next request's waiting.
+    await asyncio.sleep(QUIET_S)
     return took, generation.cached_ids
 
 
