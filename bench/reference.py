@@ -40,7 +40,7 @@ from antiphon.engine.watermark.none import NoWatermark
 from bench import voice_measures as measure
 from bench.asr import transcribe, word_errors
 from bench.degrade import white_noise
-from bench.report import Row, publish, switches
+from bench.report import Row, print_table, publish, switches
 from bench.speech import RATE_HZ, Speaker, random_warp, sentences
 from bench.voice_sentences import chosen
 
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 SECONDS = (3, 5, 10, 30)
 CONDITIONS = ("clean", "noisy", "cleaned")
 NOISE_DB = 10.0
+LIKENESS_BOUND = 0.03
+"""Likeness that noise at 10 dB may still cost once it was taken out, …"""
+NOISE_BOUND_DB = 1.5
+"""… and what it may then add to the noise of what is spoken."""
 PAUSE_S = 0.3
 ANYTHING = Bounds(warn=0.0, refuse=None, higher_is_better=True)
 NO_GATE = QualityThresholds(
@@ -218,6 +222,28 @@ def _measure(
         cell.snr.append(snr_db(analyse(resample(samples, RATE_HZ, 16_000))))
 
 
+def clean_up_rows(cells: Sequence[Cell]) -> list[Row]:
+    """What noise costs a voice without and with clean-up, over all lengths of reference."""
+
+    def mean(condition: str, values: Callable[[Cell], list[float]]) -> float:
+        chosen = [values(cell) for cell in cells if cell.condition == condition]
+        return statistics.fmean(value for row in chosen for value in row)
+
+    rows: list[Row] = []
+    for condition in CONDITIONS[1:]:
+        likeness = mean("clean", lambda cell: cell.own) - mean(condition, lambda cell: cell.own)
+        noise = mean("clean", lambda cell: cell.snr) - mean(condition, lambda cell: cell.snr)
+        rows.append(
+            {
+                "reference": condition,
+                "likeness lost": likeness,
+                "noise added, dB": noise,
+                "within the bounds": likeness <= LIKENESS_BOUND and noise <= NOISE_BOUND_DB,
+            }
+        )
+    return rows
+
+
 def drawing(cells: Sequence[Cell]) -> Callable[[Axes], None]:
     """Likeness over the length of the reference, word errors beside it."""
 
@@ -251,12 +277,15 @@ def main() -> None:
     count = 2 if arguments.quick else arguments.sentences
     lengths = SECONDS[::2] if arguments.quick else SECONDS
     cells = asyncio.run(measure_cells(arguments.model, record(speakers), lengths, chosen(count)))
+    costs = clean_up_rows(cells)
     publish(
         arguments,
         f"Reference length and noise: {arguments.model.name}, {speakers} speakers",
         [cell.row() for cell in cells],
+        details={"clean-up": costs},
         draw=drawing(cells),
     )
+    print_table(f"Cost of noise at {NOISE_DB:g} dB, all lengths", costs)
 
 
 if __name__ == "__main__":
