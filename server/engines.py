@@ -21,6 +21,7 @@ from antiphon.engine.interface import (
     SpeechRequest,
     VoiceInfo,
 )
+from antiphon.engine.text.validate import validate_text
 from antiphon.engine.watermark.interface import Watermark
 from antiphon.server.audio import check_rate, parse_format
 from antiphon.server.settings import Split, TurnSettings
@@ -272,6 +273,7 @@ def _check_request(wanted: Wanted, able: Capabilities) -> None:
             field="instructions",
             limit=MAX_INSTRUCTION,
         )
+    validate_text(wanted.instructions or "", field="instructions")
     for name in ("first_hop", "max_hop"):
         hop: int | None = getattr(wanted, name)
         if hop is None:

@@ -113,7 +113,7 @@ async def test_conversion_uses_recorded_voices(server: Running, version: int) ->
         ({"model": "tiny2", "voice": "told3"}, 400, "voice"),
         ({"model": "tiny3", "voice": "told2", "language": "zh"}, 400, "voice"),
         ({"model": "tiny3", "language": "xx"}, 400, "language"),
-        ({"model": "tiny3", "instructions": "a\u0000b"}, 400, "instruct"),
+        ({"model": "tiny3", "instructions": "a\u0000b"}, 400, "instructions"),
         ({"model": "tiny3", "instructions": "x" * 501}, 400, "instructions"),
         ({"model": "tiny3", "speed": 3}, 400, "speed"),
         ({"model": "tiny3", "seed": -1}, 400, "seed"),
