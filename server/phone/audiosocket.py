@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
 import time
 import uuid
@@ -43,6 +44,9 @@ _FIRST_FRAME_S = 10.0
 _FIRST_AUDIO_S = 0.5
 """For the first audio, which tells the rate; after it the application's only one is taken."""
 _UNREAD_BYTES = 64 * 1024
+_SEND_BUFFER_BYTES = 16 * 1024
+"""Kernel's share for one call: its own choice would hide megabytes, minutes of a phone's speech,
+from the check of whether Asterisk reads."""
 _SLOW_READER_S = 2.0
 
 _log = structlog.get_logger("antiphon.audiosocket")
@@ -217,6 +221,8 @@ async def audiosocket_door(calls: Calls) -> AsyncIterator[int | None]:
     tasks: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         task = asyncio.create_task(AudioSocketCall(calls, reader, writer).run())
         tasks.add(task)
         task.add_done_callback(tasks.discard)

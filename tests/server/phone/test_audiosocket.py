@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import struct
 import time
 import uuid
@@ -154,6 +155,26 @@ async def test_peers_that_go_away_at_any_moment_leave_nothing() -> None:
                 asterisk.writer.write(sent)
                 await asterisk.writer.drain()
         await wait_for_calls(server, 0)
+
+
+async def test_an_asterisk_that_stops_reading_ends_only_its_own_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("antiphon.server.phone.audiosocket._SLOW_READER_S", 0.5)
+    async with serving(OPEN) as server, line(server) as good:
+        good.send(UUID, uuid.uuid4().bytes)
+        good.send(0x10, bytes(320))
+        await wait_for_calls(server, 1)
+        assert server.audiosocket_port is not None
+        deaf = socket.socket()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        deaf.connect(("127.0.0.1", server.audiosocket_port))
+        deaf.sendall(frame(UUID, CALL.bytes) + frame(0x16, bytes(1920)))
+        async with agent_of(server, str(CALL), calls=2) as agent:
+            assert (await agent.until("call.ended"))["reason"] == "slow_reader"
+        await wait_for_calls(server, 1)
+        deaf.close()
+        await good.receive()
 
 
 async def test_more_calls_than_the_limit_are_hung_up_at_once() -> None:

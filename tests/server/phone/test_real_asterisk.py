@@ -29,6 +29,7 @@ EXTENSIONS = """
 [tts]
 exten => caller,1,Answer()
  same => n,MixMonitor({there}/both.wav,r({there}/heard.wav))
+ same => n,Wait(1.5)
  same => n,SendDTMF(5,,100)
  same => n,Milliwatt()
 exten => application,1,Answer()
@@ -109,7 +110,9 @@ def configure(there: Path, server: Running) -> None:
         )
     )  # fmt: skip
     files = {
-        "asterisk.conf": f"[directories]\nastmoddir => {MODULES}\n{folders}\n",
+        # Silence is sent too while the caller waits: a line is never without frames.
+        "asterisk.conf": f"[directories]\nastmoddir => {MODULES}\n{folders}\n"
+        "[options]\ntransmit_silence = yes\n",
         "modules.conf": "[modules]\nautoload = yes\n",
         "logger.conf": "[general]\n[logfiles]\nfull = notice,warning,error,verbose\n",
         "extensions.conf": EXTENSIONS.format(there=there, audiosocket=server.audiosocket_port),
@@ -145,7 +148,9 @@ async def exchange(server: Running, there: Path) -> AsyncIterator[Exchange]:
 async def speak_and_interrupt(agent: Agent) -> None:
     """A key comes in, a turn is heard to its end, another is cut short."""
     assert (await agent.until("call.dtmf"))["digit"] == "5"
-    assert (await agent.until("caller.level"))["dbfs"] > -30
+    async with asyncio.timeout(PATIENCE_S):
+        while (await agent.until("caller.level"))["dbfs"] < -30:
+            pass  # the silence before the tone
     await agent.send("input.text", text="one two three ")
     await agent.send("input.done")
     await agent.send("call.audio", enabled=True)
