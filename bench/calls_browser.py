@@ -1,9 +1,10 @@
 """What Chromium's jitter buffer makes of a call: one minute of speech, pauses and barge-ins.
 
 Prints Chromium's own statistics: samples it had to invent, the delay it chose, how much it sped up
-or slowed down; how long an interrupted turn still sounded, at the longest; and how late the server
-sent its packets. The speech was made beforehand, so that nothing but the call is measured. The
-first second, in which the connection settles, is not counted. Needs Chromium and `playwright`.
+or slowed down; after how long an interrupted turn was no longer heard, and no longer came from the
+server, at the longest; and how late the server sent its packets. The speech was made beforehand, so
+that nothing but the call is measured. The first second, in which the connection settles, is not
+counted. Needs Chromium and `playwright`.
 """
 
 from __future__ import annotations
@@ -50,16 +51,17 @@ async def watch(server: ServerProcess, seconds: float) -> Row:
         late = call["late_frames"]
         ends = time.monotonic() + seconds
         barge_ins = turns = 0
-        silent_after_ms = 0.0
+        stopped_ms = silent_ms = 0.0
         while time.monotonic() < ends:
             interrupt = 1.5 if turns % 3 == 2 else None
             await _turn(page, TEXT, interrupt)
             turns += 1
             if interrupt is not None:
                 barge_ins += 1
-                await _until(page, "window.antiphon.interruptedMs !== null")
+                await _until(page, "window.antiphon.silentMs !== null")
                 stopped = await page.evaluate("window.antiphon.interruptedMs")
-                silent_after_ms = max(silent_after_ms, stopped)
+                silent = await page.evaluate("window.antiphon.silentMs")
+                stopped_ms, silent_ms = max(stopped_ms, stopped), max(silent_ms, silent)
             await asyncio.sleep(1.0)
         after = await _stats(page)
         (call,) = await listing(server)
@@ -67,7 +69,8 @@ async def watch(server: ServerProcess, seconds: float) -> Row:
     return {
         "turns": turns,
         "barge-ins": barge_ins,
-        "silent after ms": silent_after_ms,
+        "stopped after ms": stopped_ms,
+        "server silent after ms": silent_ms,
         "late frames": call["late_frames"] - late,
         "underruns": call["underruns"],
         **_grown(before, after),
@@ -79,7 +82,7 @@ async def _turn(page: Any, text: str, interrupt_after_s: float | None) -> None:
     await page.fill("#text", text)
     await page.click("#speak")
     if interrupt_after_s is not None:
-        await _until(page, f"window.antiphon.played > {interrupt_after_s}")
+        await _until(page, f"antiphon.speaking && antiphon.played > {interrupt_after_s}")
         await page.keyboard.press("Escape")
     await _until(page, f"window.antiphon.turns > {turns}")
 

@@ -32,7 +32,7 @@ const voices = new Voices(at("voice"), key);
 // Read by tests and by whoever opens the console.
 const state = (window.antiphon = {
   speaking: false, firstPacketMs: null, firstSoundMs: null, gaps: 0, played: 0, depth: 0,
-  done: null, interruptedMs: null, started: null, turns: 0, problem: "", call: null,
+  done: null, interruptedMs: null, silentMs: null, started: null, turns: 0, problem: "", call: null,
   stats: () => connection.stats(),
 });
 
@@ -83,6 +83,7 @@ async function start(text) {
     problem(error.message);
     return;
   }
+  if (turn !== mine) return; // interrupted before it began
   mine.connecting = false;
   begin(mine, text);
 }
@@ -225,21 +226,26 @@ async function ended(event) {
 }
 
 function interrupt() {
-  if (!turn || turn.connecting) return;
+  if (!turn) return;
+  if (turn.connecting) {
+    turn = null;
+    return;
+  }
   const pressed = performance.now();
   turn.interrupted = true;
   turn.writer?.stop();
   typing.skip(at("text").value);
   // The sound stops here and now; the server learns of it on the way.
-  const stopped = () => {
-    state.interruptedMs = performance.now() - pressed + 1000 * player.outputLatency;
-  };
+  const since = () => performance.now() - pressed + 1000 * player.outputLatency;
+  state.interruptedMs = state.silentMs = null;
   if (turn.call) {
     connection.audio.muted = true;
-    player.whenSilent(stopped); // what still arrived from the server is counted, though not heard
+    state.interruptedMs = since();
+    // What still comes from the server is not heard, but its end is timed.
+    player.whenSilent(() => (state.silentMs = since()));
   } else {
     player.clear();
-    player.addEventListener("cleared", stopped, { once: true });
+    player.addEventListener("cleared", () => (state.interruptedMs = since()), { once: true });
   }
   if (!turn.ended && connection?.open) connection.send("input.cancel");
   finish(true);

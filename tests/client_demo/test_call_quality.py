@@ -23,4 +23,5 @@ def test_a_minute_without_a_concealed_sample() -> None:
     assert seen["concealed samples"] == 0, seen
     assert seen["target delay ms"] <= 60, seen
     assert seen["sped up %"] <= 1, seen
-    assert seen["silent after ms"] < 100, seen
+    assert seen["stopped after ms"] < 100, seen
+    assert seen["server silent after ms"] < 200, seen

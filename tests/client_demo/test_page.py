@@ -175,9 +175,11 @@ async def test_a_call_speaks_and_is_interrupted() -> None:
         await page.until("window.antiphon.played > 0.5")
         before = await page.page.evaluate("window.antiphon.call")
         await page.page.keyboard.press("Escape")
-        await page.until("window.antiphon.turns === 2 && window.antiphon.interruptedMs !== null")
-        # A connected call is silent within the packet on its way and the browser's jitter buffer.
-        assert (await page.state())["interruptedMs"] < 250
+        await page.until("window.antiphon.turns === 2 && window.antiphon.silentMs !== null")
+        state = await page.state()
+        assert state["interruptedMs"] < 100
+        # From the server comes silence after the packets on their way and the jitter buffer.
+        assert state["silentMs"] < 300
         state = await page.speak("after the interruption")
         assert state["done"]["samples"] == 3 * 4800
         call = await page.page.evaluate("window.antiphon.stats()")
