@@ -1,6 +1,6 @@
 // Waveform and spectrogram of what is being heard, scrolling together.
 
-const STEP = 2; // device pixels a frame
+const STEP = 3; // device pixels a picture
 const FLOOR_DB = -100;
 const TOP_DB = -25;
 

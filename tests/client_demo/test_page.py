@@ -214,7 +214,7 @@ async def test_it_is_readable_on_a_phone(scheme: str) -> None:
             ".filter((n) => n.getBoundingClientRect().height < 36).map((n) => n.id)"
         )
         assert small == []
-        for ids in (("text",), ("status",), ("compose-title",)):
+        for ids in (("text",), ("status",), ("compose-title",), ("hear-title",), ("words",)):
             ink, ground = await page.page.evaluate(
                 "([id]) => { const n = document.getElementById(id);"
                 "let p = n; while (getComputedStyle(p).backgroundColor === 'rgba(0, 0, 0, 0)')"
