@@ -1,6 +1,7 @@
 // Puts the page together: one turn at a time, over a WebSocket or a call.
 
 import { BrowserCall } from "./call.js";
+import { chosenMode as mode, watchControls } from "./controls.js";
 import { makeDecoder } from "./decode.js";
 import { Player, RATE } from "./player.js";
 import { Scope } from "./scope.js";
@@ -8,7 +9,6 @@ import { SpeechSocket } from "./speech-socket.js";
 import { Transcript } from "./transcript.js";
 import { watchEnrolment } from "./enrol.js";
 import { showFigures } from "./figures.js";
-import { watchTheme } from "./theme.js";
 import { Voices } from "./voices.js";
 import { watchDrops } from "./watermark.js";
 import { Paste, Typing, Writer } from "./writer.js";
@@ -25,7 +25,6 @@ let player = null;
 let connection = null; // SpeechSocket or BrowserCall
 let turn = null;
 const typing = new Typing();
-const mode = () => at("mode").querySelector(":checked").value;
 const key = () => at("key").value;
 const voices = new Voices(at("voice"), key);
 
@@ -331,25 +330,9 @@ function tryLoadVoices() {
   return voices.load().then(() => status("Ready")).catch((error) => status(error.message));
 }
 
-at("speak").addEventListener("click", speak);
-at("interrupt").addEventListener("click", interrupt);
-at("key").addEventListener("change", tryLoadVoices);
-at("access").addEventListener("submit", (event) => event.preventDefault());
-at("pace").addEventListener("input", () => {
-  at("pace-out").textContent = `${at("pace").value} words/s`;
-});
-at("mode").addEventListener("change", () => {
-  at("pace-row").hidden = mode() !== "llm";
-  typing.skip(at("text").value);
-});
-at("text").addEventListener("input", typed);
-at("transport").addEventListener("change", () => {
-  at("format").disabled = at("transport").value === "call";
-});
-watchTheme(at("theme"));
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") interrupt();
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) speak();
+watchControls({
+  speak, interrupt, typed, keyChanged: tryLoadVoices,
+  modeChanged: () => typing.skip(at("text").value),
 });
 watchDrops({
   drop: at("drop"), input: at("file"), verdict: at("verdict"), spans: at("spans"),
