@@ -49,6 +49,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             "server.port": 0,
             "server.limits.max_sessions": 4,
             "watermark.name": "none",
+            "text.grammar": "none",
             "voices.folder": folder,
             "model": "tiny",
             "engines": [

@@ -275,6 +275,7 @@ async def test_vllm_forgets_the_last_sample_of_an_input(lm: VLLMSpeechLM, ends_b
     from vllm import SamplingParams
     from vllm.engine.protocol import StreamingInput
     from vllm.inputs import TokensPrompt
+    from vllm.sampling_params import RequestOutputKind
 
     engine, vocabulary = lm.engine.get(), lm.builder.vocabulary
     text = [vocabulary.text(token) for token in checkpoint(3).tokenizer.encode(HELLO)]
@@ -287,6 +288,7 @@ async def test_vllm_forgets_the_last_sample_of_an_input(lm: VLLMSpeechLM, ends_b
         return SamplingParams(
             temperature=0.0, max_tokens=1 if ends_by == "length" else 5, logprobs=5,
             stop_token_ids=stops, ignore_eos=True, detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
         )  # fmt: skip
 
     async def inputs() -> AsyncIterator[StreamingInput]:

