@@ -79,7 +79,9 @@ def _read(data: bytes | Path, limits: _Limits) -> bytes:
             with data.open("rb") as file:
                 content = file.read(limits.bytes + 1)
         except OSError as error:
-            raise InvalidRequest("The audio file cannot be read.", field="audio") from error
+            raise InvalidRequest(
+                f"{data} cannot be read: {error.strerror}.", field="audio"
+            ) from error
     else:
         content = data
     if len(content) > limits.bytes:
