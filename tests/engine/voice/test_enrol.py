@@ -21,9 +21,10 @@ from antiphon.engine.voice.quality_measures import snr_db
 from antiphon.engine.voice.reference import ReferenceExtractor, SpeakerEncoder
 from antiphon.engine.voice.resample import resample
 from antiphon.engine.voice.store import VoiceStore
+from bench.defects import RATE, Samples, with_noise
 from tests import golden
 from tests.engine.test_audio_file import encode
-from tests.engine.voice.recordings import RATE, Samples, clean, nano_file, with_noise
+from tests.engine.voice.recordings import clean, nano_file
 
 CONSENT = Consent("Ada Example", datetime(2026, 1, 1, tzinfo=UTC), ("speech",))
 ANYONE = QualityThresholds(
