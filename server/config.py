@@ -209,6 +209,7 @@ def load_config(
     *,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    model_dir: Path | None = None,
 ) -> Config:
     """Read, merge and check a configuration.
 
@@ -216,12 +217,14 @@ def load_config(
         path: YAML file; None for the defaults.
         environment: where overrides are looked up; None for the process's own.
         overrides: dotted paths to values (`{"server.port": 0}`) that win over everything else.
+        model_dir: checkpoint for the first CosyVoice engine, or for a new one where there is none.
 
     Raises:
         InvalidConfiguration: unreadable file, unknown key, wrong value or combination; `field` is
             the dotted path.
     """
-    values = merged(path, os.environ if environment is None else environment, overrides or {})
+    environment = os.environ if environment is None else environment
+    values = merged(path, environment, overrides or {}, model_dir)
     if "engines" in values:
         # The built-in default voice belongs to the built-in default engine.
         values.setdefault("voice", None)

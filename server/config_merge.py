@@ -14,9 +14,15 @@ ENVIRONMENT_PREFIX = "ANTIPHON__"
 
 
 def merged(
-    path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]
+    path: Path | None,
+    environment: Mapping[str, str],
+    overrides: Mapping[str, Any],
+    model_dir: Path | None = None,
 ) -> dict[str, Any]:
     """Values of a file, overridden by the environment, overridden by dotted paths.
+
+    A `model_dir` takes the place of the one in the first CosyVoice engine, whose other settings
+    stay; where there is no such engine, it becomes the only one.
 
     Raises:
         InvalidConfiguration: unreadable file or value, or a path that leads nowhere.
@@ -28,7 +34,21 @@ def merged(
             _assign(values, dotted, _parse(text, name))
     for dotted, value in overrides.items():
         _assign(values, dotted, value)
+    if model_dir is not None:
+        _serve_model(values, model_dir)
     return values
+
+
+def _serve_model(values: dict[str, Any], model_dir: Path) -> None:
+    name = model_dir.resolve().name
+    engines = values.get("engines")
+    for engine in engines if isinstance(engines, list) else []:
+        if isinstance(engine, dict) and engine.get("kind") == "cosyvoice":
+            engine["model_dir"] = model_dir
+            values["model"] = engine.setdefault("name", name)
+            return
+    values["engines"] = [{"kind": "cosyvoice", "name": name, "model_dir": model_dir}]
+    values |= {"model": name, "voice": None}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def run_server(
     Raises:
         AntiphonError: the configuration cannot work, or something it names cannot be loaded.
     """
-    config = load_config(path, overrides=_overrides(host, port, model_dir))
+    config = load_config(path, overrides=_overrides(host, port), model_dir=model_dir)
     if exit_with_parent:
         threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
     from antiphon.server.run import serve
@@ -41,16 +41,12 @@ def run_server(
     serve(config, on_ready=on_ready)
 
 
-def _overrides(host: str | None, port: int | None, model_dir: Path | None) -> dict[str, Any]:
+def _overrides(host: str | None, port: int | None) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     if host is not None:
         overrides["server.host"] = host
     if port is not None:
         overrides["server.port"] = port
-    if model_dir is not None:
-        name = model_dir.resolve().name
-        overrides["engines"] = [{"kind": "cosyvoice", "name": name, "model_dir": model_dir}]
-        overrides["model"] = name
     return overrides
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from antiphon.engine.errors import InvalidConfiguration
-from antiphon.server.config import load_config
+from antiphon.server.config import CosyVoiceEngineSection, load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -141,3 +141,18 @@ def test_the_resolved_form_has_a_hash_and_no_keys() -> None:
     assert load_config(environment={}).resolved() == yaml.safe_load(
         load_config(environment={}).describe()
     )
+
+
+def test_a_model_directory_takes_the_place_of_the_configured_one(tmp_path: Path) -> None:
+    given = tmp_path / "mine"
+    given.mkdir()
+    nano = load_config(CONFIGS / "nano.yaml", environment={}, model_dir=given)
+    assert nano.model == "nano"
+    assert [engine.name for engine in nano.engines] == ["nano", "preset"]
+    first = nano.engines[0]
+    assert isinstance(first, CosyVoiceEngineSection)
+    assert (first.model_dir, first.top_p, first.solver_steps) == (given, 0.3, 5)
+
+    preset = load_config(CONFIGS / "preset.yaml", environment={}, model_dir=given)
+    assert (preset.model, preset.voice) == ("mine", None)
+    assert [engine.kind for engine in preset.engines] == ["cosyvoice"]
