@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from antiphon.engine.acoustic.cached_decoder import cached_decoder
 from antiphon.engine.acoustic.core import AcousticCore, Hop
 from antiphon.engine.acoustic.decoder import Decoder
 from antiphon.engine.acoustic.interface import LOOK_AHEAD_TOKENS, AcousticSettings
@@ -31,12 +30,9 @@ from antiphon.engine.acoustic.policy import BatchLimits
 from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.checkpoint.config import ModelGeneration
-from antiphon.engine.checkpoint.weights import load_module
-from antiphon.engine.flow.flow import Flow
 from antiphon.engine.hops import HopSettings
 from antiphon.engine.speech_lm.batch_plan import Row as LMRow
 from antiphon.engine.speech_lm.qwen2 import KVCache, Qwen2SpeechLM
-from antiphon.engine.vocoder.hift import HiFT
 from bench.full_models import RandomCheckpoint
 from bench.report import publish, switches
 from bench.simulate import Load, StepTimes, simulate
@@ -150,12 +146,7 @@ def measure_lm(
 
 def build_decoder(checkpoint: Checkpoint, device: str, settings: EngineSettings) -> Decoder:
     """Flow and vocoder as the engine serves them."""
-    if checkpoint.generation is not ModelGeneration.V3:
-        return load_decoder(checkpoint, device)
-    flow, hift = Flow(checkpoint.flow_config), HiFT(checkpoint.hift_config)
-    load_module(flow, checkpoint.flow_state_dict(), "flow.pt")
-    load_module(hift, checkpoint.hift_state_dict(), "hift.pt")
-    return cached_decoder(flow.to(device), hift.to(device), settings)
+    return load_decoder(checkpoint, settings, device)
 
 
 def _flops(decoder: Decoder) -> float:

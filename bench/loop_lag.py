@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from antiphon.engine.acoustic.engine import TorchAcousticEngine
 from antiphon.engine.acoustic.interface import AcousticSettings
+from antiphon.engine.acoustic.loader import load_acoustic_engine
 from antiphon.engine.checkpoint import open_checkpoint
 from bench.acoustic_lab import model_switch, open_model, speech_codes, voices
 from bench.report import publish, switches
@@ -48,7 +48,7 @@ class Lag:
 async def _speak_for(directory: Path, seconds: float, sessions: int) -> float:
     """Speak with all sessions at once until the time is over; returns seconds of audio made."""
     checkpoint = open_checkpoint(directory)
-    engine = TorchAcousticEngine.load(checkpoint)
+    engine = load_acoustic_engine(checkpoint)
     prompt, codes = voices(checkpoint)[0], speech_codes(checkpoint, 25)
     end = time.monotonic() + seconds
     made = 0

@@ -17,6 +17,8 @@ codes and events in one table.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class AntiphonError(Exception):
     """Base of all errors raised on purpose. `str(error)` is one readable sentence."""
@@ -30,6 +32,18 @@ class AntiphonError(Exception):
         self.message = message
         self.field = field
         self.limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by value, whatever a subclass's constructor asks for."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(
+    kind: type[AntiphonError], arguments: tuple[Any, ...], values: dict[str, Any]
+) -> AntiphonError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(values)
+    return error
 
 
 class InvalidRequest(AntiphonError):

@@ -126,8 +126,16 @@ class CosyVoiceEngineSection(_EngineSection):
     models slip less with a smaller one, and vary less."""
     cfg_rate: float = Field(default=0.7, ge=0, le=10)
     """Classifier-free guidance; 0 halves the cost."""
-    left_context_chunks: int | None = Field(default=None, ge=1, le=10_000)
+    left_context_chunks: int | None = Field(default=8, ge=1, le=10_000)
     """Chunks (1 s each) that the flow looks back on; None for all, whose cost grows with a turn."""
+    acoustic_process: bool = True
+    """Compute flow and vocoder in a process of their own. In a thread they take half the memory
+    and, beside the speech LM, twice the time."""
+    precision: Literal["float32", "bfloat16", "float16"] | None = None
+    """Of the flow's weights and caches; None for float32 on a CPU and bfloat16 on a GPU."""
+    cache_mib: int | None = Field(default=None, ge=1)
+    """Memory for keys and values of all turns and voices; None for 1024 on a CPU, 32768 on a
+    GPU, of which voices that nobody speaks with may hold half and a quarter."""
 
     lm: SpeechLMSection = SpeechLMSection()
 

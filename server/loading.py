@@ -118,6 +118,7 @@ def _load_cosyvoice(
 ) -> Engine:
     from antiphon.engine.acoustic.interface import AcousticSettings
     from antiphon.engine.cosyvoice import CosyVoiceEngine
+    from antiphon.engine.generations import choose_device
     from antiphon.engine.session import SessionSettings
 
     directory = model_directory(section)
@@ -131,13 +132,15 @@ def _load_cosyvoice(
         ),
         text_queue_characters=section.text_queue_chars,
     )
+    device = choose_device(section.device)
     return CosyVoiceEngine.load(
         directory,
         watermark,
         name=section.name,
         settings=settings,
         max_sessions=max_sessions,
-        device=section.device,
+        device=device,
+        acoustic=_acoustic(section, device),
         top_p=section.top_p,
         lm=section.lm.settings(),
         voices=voices,

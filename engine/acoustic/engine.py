@@ -1,28 +1,22 @@
-"""The acoustic engine as sessions see it: asyncio in front, one worker thread behind.
+"""The acoustic engine as sessions see it: asyncio in front, one worker behind.
 
 The event loop never computes and never waits: it puts messages into the worker's inbox and gets
-results by `call_soon_threadsafe`. The worker looks into its inbox between two estimator calls, so a
-new session joins, and a closed one leaves, at the next call.
+results by `call_soon_threadsafe`. The worker, a thread here or in another process, looks into its
+inbox between two estimator calls, so a new session joins, and a closed one leaves, at the next
+call.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Self
-
-import torch
+from typing import Any
 
 from antiphon.engine.acoustic.cached_decoder import cached_decoder
-from antiphon.engine.acoustic.core import AcousticCore, Stream
-from antiphon.engine.acoustic.decoder import Decoder
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
 from antiphon.engine.acoustic.settings import EngineSettings, validate_session
-from antiphon.engine.acoustic.worker import Worker
-from antiphon.engine.checkpoint.checkpoint import Checkpoint
-from antiphon.engine.checkpoint.weights import load_module
+from antiphon.engine.acoustic.worker import AcousticWorker, ThreadWorker
 from antiphon.engine.errors import (
     InvalidRequest,
     Overloaded,
@@ -38,18 +32,15 @@ RETRY_AFTER_S = 2.0
 class DecoderEngine:
     """Implements `AcousticEngine` for a decoder of any generation (see interface.py)."""
 
-    def __init__(self, decoder: Decoder, settings: EngineSettings) -> None:
+    def __init__(self, worker: AcousticWorker[Any], settings: EngineSettings) -> None:
         self.settings = settings
-        self._streamer = decoder.streamer
-        self._core = AcousticCore(decoder.streamer, decoder.vocoder, settings)
-        self._worker = Worker(self._core, settings.threads)
-        self._codes = decoder.codes
+        self._worker = worker
         self._open = 0
 
     @property
     def sample_rate(self) -> int:
         """Samples a second."""
-        return self._core.sample_rate
+        return self._worker.sample_rate
 
     async def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> EngineStream:
         """Start a turn in a voice; the voice's prompt is solved meanwhile if it is not yet known.
@@ -69,7 +60,7 @@ class DecoderEngine:
         self._open += 1
         try:
             return EngineStream(
-                self, await self._worker.call(lambda: self._start(prompt, settings))
+                self, await asyncio.wrap_future(self._worker.open(prompt, settings))
             )
         except BaseException:
             self._open -= 1
@@ -89,7 +80,7 @@ class DecoderEngine:
 
     def forget_voice(self, key: str) -> None:
         """Drop what is held for the voice of this `AcousticPrompt.key`, at the next call."""
-        self._worker.tell(lambda: self._core.forget_voice(key))
+        self._worker.forget_voice(key)
 
     @property
     def open_streams(self) -> int:
@@ -99,7 +90,7 @@ class DecoderEngine:
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values in use, voices and sessions together."""
-        return self._core.cache_bytes
+        return self._worker.cache_bytes
 
     async def close(self) -> None:
         """Cancel what runs and end the worker."""
@@ -116,31 +107,28 @@ class DecoderEngine:
             raise InvalidRequest(
                 f"a hop of {len(tokens)} tokens is over the bound", field="tokens", limit=limit
             )
-        if any(not 0 <= token < self._codes for token in tokens):
+        codes = self._worker.codes
+        if any(not 0 <= token < codes for token in tokens):
             raise InvalidRequest(
                 "a speech token is outside of the codebook",
                 field="tokens",
-                limit=f"0..{self._codes - 1}",
+                limit=f"0..{codes - 1}",
             )
 
-    def closed_stream(self, stream: Stream) -> None:
+    def closed_stream(self, stream: object) -> None:
         """Take note that a stream ended."""
         self._open -= 1
         self._worker.drop(stream)
 
     def submit(
-        self, stream: Stream, tokens: Sequence[int], final: bool, deadline: float | None
+        self, stream: object, tokens: Sequence[int], final: bool, deadline: float | None
     ) -> Future[SpokenHop]:
         """Queue a hop; the future is resolved by the worker."""
         return self._worker.submit(stream, tokens, final, deadline)
 
-    def _start(self, prompt: AcousticPrompt, settings: AcousticSettings) -> Stream:
-        voice = self._streamer.voice(
-            torch.from_numpy(prompt.tokens.astype("int64")),
-            torch.from_numpy(prompt.mel.astype("float32")),
-            torch.from_numpy(prompt.embedding.astype("float32")),
-        )
-        return self._core.open(prompt.key, voice, settings, time.monotonic())
+    def nbytes(self, stream: object) -> int:
+        """Bytes that a stream alone holds."""
+        return self._worker.nbytes(stream)
 
 
 class TorchAcousticEngine(DecoderEngine):
@@ -153,33 +141,15 @@ class TorchAcousticEngine(DecoderEngine):
             InvalidConfiguration: settings out of bounds.
         """
         settings = settings or EngineSettings()
-        super().__init__(cached_decoder(flow, hift, settings), settings)
-
-    @classmethod
-    def load(
-        cls,
-        checkpoint: Checkpoint,
-        settings: EngineSettings | None = None,
-        device: torch.device | str = "cpu",
-    ) -> Self:
-        """Load flow and vocoder of a CosyVoice 3 checkpoint.
-
-        Raises:
-            CheckpointError: weights that do not fit the YAML.
-            InvalidConfiguration: settings out of bounds.
-        """
-        flow, hift = Flow(checkpoint.flow_config), HiFT(checkpoint.hift_config)
-        load_module(flow, checkpoint.flow_state_dict(), "flow.pt")
-        load_module(hift, checkpoint.hift_state_dict(), "hift.pt")
-        return cls(flow.to(device), hift.to(device), settings)
+        super().__init__(ThreadWorker(cached_decoder(flow, hift, settings), settings), settings)
 
 
 class EngineStream:
     """One turn (see `AcousticStream` in interface.py)."""
 
-    def __init__(self, engine: DecoderEngine, stream: Stream) -> None:
+    def __init__(self, engine: DecoderEngine, stream: object) -> None:
         self._engine = engine
-        self._stream: Stream | None = stream
+        self._stream: object | None = stream
         self._pending: Future[SpokenHop] | None = None
 
     async def speak(
@@ -208,7 +178,7 @@ class EngineStream:
     @property
     def nbytes(self) -> int:
         """Bytes that this turn alone holds."""
-        return 0 if self._stream is None else self._stream.nbytes
+        return 0 if self._stream is None else self._engine.nbytes(self._stream)
 
     def close(self) -> None:
         """Drop the state and any work queued for it. Idempotent; a pending hop is cancelled."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from antiphon.engine.acoustic.interface import AcousticSettings
 from antiphon.engine.errors import InvalidConfiguration
@@ -49,6 +49,9 @@ class EngineSettings:
     """Of the estimator's weights and caches; solver, F0 and phase keep theirs. Half halves both."""
     cuda_graphs: bool = False
     """Capture each shape of an estimator call (CUDA only)."""
+    own_process: bool = False
+    """Compute in another process, whose interpreter lock is not the speech LM's (see `process.py`).
+    A script must then guard its entry by `__name__`, as for every use of `multiprocessing`."""
     threads: int = 1
     """CPU threads of the worker; the speech LM and the event loop want the other cores."""
 
@@ -67,6 +70,19 @@ class EngineSettings:
                 field="precision",
                 limit=", ".join(PRECISIONS),
             )
+
+
+def gpu_settings(**changes: Any) -> EngineSettings:
+    """What a GPU wants: rows are nearly free, half precision, captured calls."""
+    wanted: dict[str, Any] = {
+        "cache_mib": 32 << 10,
+        "voices_mib": 8 << 10,
+        "batch_rows": 128,
+        "free_rows": 64,
+        "precision": "bfloat16",
+        "cuda_graphs": True,
+    }
+    return EngineSettings(**(wanted | changes))
 
 
 def validate_session(settings: AcousticSettings) -> None:

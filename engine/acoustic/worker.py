@@ -1,54 +1,113 @@
-"""The thread that owns the acoustic core, and the messages it takes between two estimator calls."""
+"""The thread that owns the acoustic core, and the messages it takes between two estimator calls.
+
+`ThreadWorker` runs in the interpreter of whoever made it; `process.py` puts one into another.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
 from antiphon.engine.acoustic.core import AcousticCore, Hop, Stream
-from antiphon.engine.acoustic.interface import SpokenHop
+from antiphon.engine.acoustic.decoder import Decoder
+from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
+from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.errors import AntiphonError, SynthesisFailed
+from antiphon.engine.voice.voice import AcousticPrompt
 
 Message = Callable[[], None]
 Result = TypeVar("Result")
+Handle = TypeVar("Handle")
 
 
-class Worker:
+class AcousticWorker(Protocol[Handle]):
+    """Where flow and vocoder run. All futures are resolved from another thread.
+
+    `Handle` is a turn, opaque to the caller, who keeps it for as long as the turn lasts.
+    """
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second."""
+
+    @property
+    def codes(self) -> int:
+        """Size of the speech codebook."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values in use, voices and turns together."""
+
+    def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> Future[Handle]:
+        """Start a turn in a voice. Fails with `SynthesisFailed` once the worker has ended."""
+
+    def submit(
+        self, stream: Handle, tokens: Sequence[int], final: bool, deadline: float | None
+    ) -> Future[SpokenHop]:
+        """Queue a hop of a turn."""
+
+    def drop(self, stream: Handle) -> None:
+        """Forget a turn and its hop."""
+
+    def forget_voice(self, key: str) -> None:
+        """Drop what is held for a voice, between two estimator calls."""
+
+    def nbytes(self, stream: Handle) -> int:
+        """Bytes that a turn alone holds."""
+
+    def stop(self) -> None:
+        """End; all that waits fails."""
+
+
+class ThreadWorker:
     """The thread that owns the core."""
 
-    def __init__(self, core: AcousticCore, threads: int) -> None:
-        self._core = core
-        self._threads = threads
+    def __init__(self, decoder: Decoder, settings: EngineSettings) -> None:
+        self._streamer = decoder.streamer
+        self._core = AcousticCore(decoder.streamer, decoder.vocoder, settings)
+        self.sample_rate = self._core.sample_rate
+        self.codes = decoder.codes
+        self._threads = settings.threads
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._waiting: dict[int, tuple[Hop, Future[SpokenHop]]] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="acoustic", daemon=True)
         self._thread.start()
 
-    def tell(self, message: Message) -> None:
-        """Have something done between two calls."""
-        self._inbox.put(message)
+    @property
+    def cache_bytes(self) -> int:
+        """See `AcousticWorker`."""
+        return self._core.cache_bytes
 
-    async def call(self, work: Callable[[], Result]) -> Result:
-        """Have something done between two calls and return its result.
+    def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> Future[Stream]:
+        """See `AcousticWorker`."""
+        asked_at = time.monotonic()
 
-        Raises:
-            SynthesisFailed: the worker has ended.
-        """
-        return await asyncio.wrap_future(self._deferred(work))
+        def start() -> Stream:
+            voice = self._streamer.voice(
+                torch.from_numpy(prompt.tokens.astype("int64")),
+                torch.from_numpy(prompt.mel.astype("float32")),
+                torch.from_numpy(prompt.embedding.astype("float32")),
+            )
+            return self._core.open(prompt.key, voice, settings, asked_at)
+
+        return self._deferred(start)
+
+    def forget_voice(self, key: str) -> None:
+        """See `AcousticWorker`."""
+        self._inbox.put(lambda: self._core.forget_voice(key))
 
     def submit(
         self, stream: Stream, tokens: Sequence[int], final: bool, deadline: float | None
     ) -> Future[SpokenHop]:
-        """Queue a hop of a stream."""
+        """See `AcousticWorker`."""
         future: Future[SpokenHop] = Future()
         asked_at = time.monotonic()
 
@@ -63,7 +122,7 @@ class Worker:
         return future
 
     def drop(self, stream: Stream) -> None:
-        """Forget a stream's hop."""
+        """See `AcousticWorker`."""
 
         def forget() -> None:
             self._core.cancel(stream)
@@ -71,12 +130,16 @@ class Worker:
             for key in gone:
                 del self._waiting[key]
 
-        self.tell(forget)
+        self._inbox.put(forget)
+
+    def nbytes(self, stream: Stream) -> int:
+        """See `AcousticWorker`."""
+        return stream.nbytes
 
     def stop(self) -> None:
-        """End the thread after the call it is in; all that waits fails."""
+        """See `AcousticWorker`: ends after the call it is in."""
         self._stopping = True
-        self.tell(lambda: None)
+        self._inbox.put(lambda: None)
         self._thread.join()
 
     def _deferred(self, work: Callable[[], Result]) -> Future[Result]:
@@ -93,7 +156,7 @@ class Worker:
         return future
 
     def _post(self, message: Message, future: Future[Result]) -> None:
-        self.tell(message)
+        self._inbox.put(message)
         if self._stopping or not self._thread.is_alive():
             with suppress(Exception):
                 future.set_exception(SynthesisFailed("the acoustic engine is closed"))
