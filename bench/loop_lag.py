@@ -2,8 +2,9 @@
 
 Sessions speak without pause while a task on the loop asks to be woken every millisecond; its delay
 is the loop's lag. Measured: an idle loop; the engine's worker thread with the interpreter's default
-switch interval and a short one; the same work in another process, where only the cores are shared.
-Audio seconds made per second say what each costs.
+switch interval and a short one; the engine in its own process (`own_process`). Each alone and
+beside the speech LM's thread, which makes tokens without pause as it does in a server: both threads
+then ask for one interpreter lock. Audio seconds made per second say what each costs.
 
     python -m bench.loop_lag --model DIR --json lag.json --plot lag.png
 """
@@ -12,19 +13,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from antiphon.engine.acoustic.interface import AcousticSettings
+from antiphon.engine.acoustic.interface import CHUNK_TOKENS, AcousticSettings
 from antiphon.engine.acoustic.loader import load_acoustic_engine
-from antiphon.engine.checkpoint import open_checkpoint
+from antiphon.engine.acoustic.settings import EngineSettings
+from antiphon.engine.checkpoint import Checkpoint
+from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
+from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
+from antiphon.engine.voice.voice import LMPrompt
 from bench.acoustic_lab import model_switch, open_model, speech_codes, voices
 from bench.report import publish, switches
 
@@ -33,6 +36,17 @@ if TYPE_CHECKING:
 
 PERIOD_S = 0.001
 SHORT_SWITCH_S = 0.0005
+TEXT_IDS = tuple(range(10, 60))
+"""Any text: what is said does not matter here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What runs while the loop is watched."""
+
+    seconds: float
+    sessions: int
+    with_lm: bool
 
 
 @dataclass(frozen=True)
@@ -40,88 +54,83 @@ class Lag:
     """One way of running."""
 
     name: str
+    beside_lm: str
     delays_ms: list[float]
     audio_rate: float
     """Seconds of audio made per second; 0 where nothing was made."""
 
 
-async def _speak_for(directory: Path, seconds: float, sessions: int) -> float:
-    """Speak with all sessions at once until the time is over; returns seconds of audio made."""
-    checkpoint = open_checkpoint(directory)
-    engine = load_acoustic_engine(checkpoint)
-    prompt, codes = voices(checkpoint)[0], speech_codes(checkpoint, 25)
-    end = time.monotonic() + seconds
-    made = 0
+async def _speak_for(
+    checkpoint: Checkpoint, settings: EngineSettings, work: Work
+) -> tuple[list[float], float]:
+    """Speak with all sessions at once until the time is over.
+
+    Returns how late the loop woke meanwhile and the seconds of audio made per second.
+    """
+    engine = load_acoustic_engine(checkpoint, settings)
+    lm = TorchSpeechLM.load(checkpoint, slots=1, positions=512) if work.with_lm else None
+    prompt, codes = voices(checkpoint)[0], speech_codes(checkpoint, CHUNK_TOKENS)
+    await engine.warm_voice(prompt, AcousticSettings())
+    end = time.monotonic() + work.seconds
+    samples = 0
 
     async def session() -> None:
-        nonlocal made
+        nonlocal samples
         stream = await engine.open(prompt, AcousticSettings())
         while time.monotonic() < end:
-            made += len((await stream.speak(codes, final=False)).samples)
+            samples += len((await stream.speak(codes, final=False)).samples)
         stream.close()
 
-    await asyncio.gather(*(session() for _ in range(sessions)))
+    async def tokens(lm: TorchSpeechLM) -> None:
+        number = 0
+        while time.monotonic() < end:
+            sampling = Sampling(0.8, 25, 10, 0.8, seed=number)
+            number += 1
+            async for _ in lm.generate(SpeechLMRequest(LMPrompt(), TEXT_IDS, sampling)):
+                if time.monotonic() >= end:
+                    break
+
+    sessions = [session() for _ in range(work.sessions)]
+    busy = [*sessions, tokens(lm)] if lm else sessions
+    delays = await _watched(asyncio.gather(*busy))
     await engine.close()
-    return made / engine.sample_rate
+    if lm is not None:
+        await lm.close()
+    return delays, samples / engine.sample_rate / work.seconds
 
 
-async def _watched(
-    work: Callable[[], Awaitable[float]], skip_s: float
-) -> tuple[list[float], float]:
-    """Run something and note how late the loop wakes a task meanwhile."""
+async def _watched(work: Awaitable[object]) -> list[float]:
+    """Do something and note how late the loop wakes a task meanwhile, in milliseconds."""
     delays: list[float] = []
-    started = time.monotonic()
 
     async def watch() -> None:
         while True:
             asked = time.perf_counter()
             await asyncio.sleep(PERIOD_S)
-            if time.monotonic() - started > skip_s:
-                delays.append(1000 * (time.perf_counter() - asked - PERIOD_S))
+            delays.append(1000 * (time.perf_counter() - asked - PERIOD_S))
 
     watcher = asyncio.ensure_future(watch())
-    made = await work()
+    await work
     watcher.cancel()
-    return delays, made
+    return delays
 
 
-def _in_process(directory: Path, seconds: float, sessions: int, result: object) -> None:
-    made = asyncio.run(_speak_for(directory, seconds, sessions))
-    result.put(made)  # type: ignore[attr-defined]
-
-
-def measure(directory: Path, seconds: float, sessions: int) -> list[Lag]:
+def measure(checkpoint: Checkpoint, seconds: float, sessions: int) -> list[Lag]:
     """All ways of running, one after the other."""
-    warm_up = 0.3 * seconds
-    lags = []
-
-    def add(name: str, work: Callable[[], Awaitable[float]]) -> None:
-        delays, made = asyncio.run(_watched(work, warm_up))
-        lags.append(Lag(name, delays, made / seconds))
-
-    async def idle() -> float:
-        await asyncio.sleep(seconds)
-        return 0.0
-
-    async def threaded() -> float:
-        return await _speak_for(directory, seconds, sessions)
-
-    async def separate() -> float:
-        context = multiprocessing.get_context("spawn")
-        result = context.Queue()
-        process = context.Process(target=_in_process, args=(directory, seconds, sessions, result))
-        process.start()
-        made = await asyncio.to_thread(result.get)
-        process.join()
-        return float(made)
-
-    add("idle loop", idle)
-    add("thread, default switch", threaded)
+    lags = [Lag("nothing runs", "", asyncio.run(_watched(asyncio.sleep(seconds))), 0.0)]
     before = sys.getswitchinterval()
-    sys.setswitchinterval(SHORT_SWITCH_S)
-    add("thread, 0.5 ms switch", threaded)
+    for with_lm in (False, True):
+        work = Work(seconds, sessions, with_lm)
+        for name, own_process, switch_s in (
+            ("thread, default switch", False, before),
+            ("thread, 0.5 ms switch", False, SHORT_SWITCH_S),
+            ("own process", True, before),
+        ):
+            sys.setswitchinterval(switch_s)
+            settings = EngineSettings(own_process=own_process)
+            delays, rate = asyncio.run(_speak_for(checkpoint, settings, work))
+            lags.append(Lag(name, "yes" if with_lm else "no", delays, rate))
     sys.setswitchinterval(before)
-    add("separate process", separate)
     return lags
 
 
@@ -130,6 +139,7 @@ def row(lag: Lag) -> dict[str, str | float]:
     p50, p99 = np.percentile(lag.delays_ms, [50, 99])
     return {
         "engine in": lag.name,
+        "LM beside": lag.beside_lm,
         "lag p50, ms": float(p50),
         "p99, ms": float(p99),
         "max, ms": max(lag.delays_ms),
@@ -141,7 +151,8 @@ def draw(axes: Axes, lags: list[Lag]) -> None:
     """Distribution of the lag."""
     for lag in lags:
         ordered = np.sort(lag.delays_ms)
-        axes.plot(ordered, np.linspace(0, 1, len(ordered)), label=lag.name)
+        label = lag.name + (" beside the LM" if lag.beside_lm == "yes" else "")
+        axes.plot(ordered, np.linspace(0, 1, len(ordered)), label=label)
     axes.set_xscale("symlog", linthresh=0.1)
     axes.set_xlabel("lag of the event loop, ms")
     axes.set_ylabel("share of wake-ups")
@@ -154,9 +165,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--sessions", type=int, default=2)
     arguments: argparse.Namespace = parser.parse_args()
-    directory = open_model(arguments).directory
+    checkpoint = open_model(arguments)
     seconds = 4.0 if arguments.quick else arguments.seconds
-    lags = measure(directory, seconds, arguments.sessions)
+    lags = measure(checkpoint, seconds, arguments.sessions)
     publish(
         arguments,
         "Lag of the event loop while the acoustic engine computes",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from antiphon.engine.acoustic.policy import BatchLimits
 from antiphon.engine.flow.cosyvoice2 import ConformerFlow
@@ -14,6 +16,8 @@ from antiphon.engine.flow.flow import Flow
 from antiphon.engine.hops import HopSettings
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.vocoder.hift_noncausal import CentredHiFT
+from bench.capacity import search, served
+from bench.first_packet import Measured
 from bench.full_models import DATA, RandomCheckpoint, expanded
 from bench.full_size import main as full_size
 from bench.hop_border import click, hops_after, log_spectral_distance
@@ -81,3 +85,25 @@ def test_the_measures_of_a_border_see_a_click_and_no_difference_where_there_is_n
 def test_hops_after_the_first_end_where_chunks_end() -> None:
     assert hops_after(8) == [11, 14, 25, 25]
     assert hops_after(25) == [28, 22, 25]
+
+
+@given(room=st.integers(0, 70), most=st.integers(1, 64))
+def test_the_search_for_the_capacity_finds_it(room: int, most: int) -> None:
+    tried: list[int] = []
+
+    def fits(count: int) -> bool:
+        tried.append(count)
+        return count <= room
+
+    assert search(fits, most) == min(room, most)
+    assert len(tried) == len(set(tried)) <= 14
+
+
+def test_a_gap_or_a_late_first_packet_is_over_capacity() -> None:
+    measured = Measured(2, 0.0, first_ms=[100.0] * 19 + [400.0])
+    assert served(measured, 300.0)
+    measured.first_ms += [400.0] * 4
+    assert not served(measured, 300.0)
+    assert served(measured, 500.0)
+    measured.gaps = 1
+    assert not served(measured, 500.0)
