@@ -286,7 +286,7 @@ class CosyVoiceEngine:
                 )
         if request.source is not None:
             self._refuse_conversion(request)
-        for field in ("first_hop", "max_hop"):
+        for field in ("first_hop", "max_hop", "hop_growth"):
             if able.hop_tokens is None and getattr(request, field) is not None:
                 raise UnsupportedFeature(f"The model {able.model} has no hops.", field=field)
 
@@ -307,14 +307,16 @@ class CosyVoiceEngine:
 
     def _for(self, request: SpeechRequest) -> SessionSettings:
         """Return the deployment's settings with the request's speed and hops."""
-        settings = replace(
-            self._settings, acoustic=replace(self._settings.acoustic, speed=request.speed)
-        )
-        wanted: dict[str, Any] = {
-            name: value
-            for name, value in (("first_hop", request.first_hop), ("max_hop", request.max_hop))
-            if value is not None
+        acoustic = replace(self._settings.acoustic, speed=request.speed)
+        if request.lead_s is not None:
+            acoustic = replace(acoustic, lead_s=request.lead_s)
+        settings = replace(self._settings, acoustic=acoustic)
+        asked = {
+            "first_hop": request.first_hop,
+            "max_hop": request.max_hop,
+            "growth": request.hop_growth,
         }
+        wanted: dict[str, Any] = {n: value for n, value in asked.items() if value is not None}
         if not wanted:
             return settings
         hops = self._settings.hops

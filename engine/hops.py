@@ -17,6 +17,9 @@ SMALLEST_HOP = 5
 LARGEST_HOP = 200
 """Eight seconds of speech: beyond it nothing is saved and a cancel has more to throw away."""
 SECONDS_A_TOKEN = 0.04
+GROWTHS = (1.0, 4.0)
+"""Beyond it, the LM cannot have the next hop ready while the one before it is heard."""
+LONGEST_LEAD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class HopSettings:
                 field="max_hop",
                 limit=self.first_hop,
             )
-        if not 1.0 <= self.growth <= 4.0:
+        if not GROWTHS[0] <= self.growth <= GROWTHS[1]:
             raise InvalidConfiguration(
                 f"growth is {self.growth}, but must be 1 to 4", field="growth", limit="1..4"
             )

@@ -91,6 +91,10 @@ class SpeechRequest:
     first_hop: int | None = None
     """Speech tokens in the first hop; None for the deployment's default."""
     max_hop: int | None = None
+    hop_growth: float | None = None
+    """Factor from one hop to the next."""
+    lead_s: float | None = None
+    """Compute at most this far ahead of a listener who plays at once; None: as capacity allows."""
     whole_text: bool = False
     """All text is there before any is spoken: checkpoints that were tuned on whole texts then read
     and cut it as a whole."""

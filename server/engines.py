@@ -13,6 +13,7 @@ from antiphon.engine.errors import (
     UnknownVoice,
     UnsupportedFeature,
 )
+from antiphon.engine.hops import GROWTHS, LONGEST_LEAD_S
 from antiphon.engine.interface import (
     MAX_INSTRUCTION,
     Capabilities,
@@ -49,6 +50,9 @@ class Wanted:
     instructions: str | None = None
     first_hop: int | None = None
     max_hop: int | None = None
+    hop_growth: float | None = None
+    lead_s: float | None = None
+    """Longest lead over the listener that work is done for; None: as capacity allows."""
     word_timestamps: bool = False
     split: str = "none"
     whole_text: bool = False
@@ -178,6 +182,8 @@ class EngineSet:
                 instruct=wanted.instructions or None,
                 first_hop=wanted.first_hop,
                 max_hop=wanted.max_hop,
+                hop_growth=wanted.hop_growth,
+                lead_s=wanted.lead_s,
                 tenant=wanted.tenant if model in self._isolated else None,
                 whole_text=wanted.whole_text,
                 source=wanted.source,
@@ -287,7 +293,21 @@ def _check_request(wanted: Wanted, able: Capabilities) -> None:
                 field=name,
                 limit=f"{least}..{most}",
             )
+    if wanted.hop_growth is not None and able.hop_tokens is None:
+        raise UnsupportedFeature(f"The model {able.model} has no hops.", field="hop_growth")
+    _check_between("hop_growth", wanted.hop_growth, *GROWTHS)
+    _check_between("lead_s", wanted.lead_s, 0.0, LONGEST_LEAD_S)
     if wanted.first_hop and wanted.max_hop and wanted.first_hop > wanted.max_hop:
         raise InvalidRequest(
             "first_hop is larger than max_hop.", field="first_hop", limit=wanted.max_hop
+        )
+
+
+def _check_between(field: str, value: float | None, least: float, most: float) -> None:
+    # Written so that NaN is refused too.
+    if value is not None and not least <= value <= most:
+        raise InvalidRequest(
+            f"{field} lies between {least:g} and {most:g}.",
+            field=field,
+            limit=f"{least:g}..{most:g}",
         )

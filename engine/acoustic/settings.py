@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from antiphon.engine.acoustic.interface import AcousticSettings
 from antiphon.engine.errors import InvalidConfiguration
+from antiphon.engine.hops import LONGEST_LEAD_S
 
 MOST_STEPS = 64
 STRONGEST_GUIDANCE = 10.0
 SMALLEST_LEFT_CONTEXT = 1
 """Chunks: the position convolutions and the look-ahead reach into the chunk before."""
-LONGEST_LEAD_S = 60.0
 SPEEDS = (0.5, 2.0)
 """Beyond these the stretched mel is no speech that the vocoder was trained on."""
 PRECISIONS = ("float32", "bfloat16", "float16")

@@ -122,6 +122,7 @@ class Call:
             word_timestamps=False,
             split=Split.NONE.value,
             tenant=spec.owner or None,
+            lead_s=self._house.config.calls.lead_s if change.lead_s is None else change.lead_s,
         )
         phone = spec.kind is CallKind.PHONE
         return replace(

@@ -30,6 +30,9 @@ class CallsSection(_Section):
     """A call on which nothing is spoken for this long ends."""
     call_s: float = Field(default=14_400.0, ge=1, le=604_800)
     """Longest call."""
+    lead_s: float = Field(default=1.5, ge=0, le=60)
+    """Flow and vocoder work at most so far ahead of a caller, whom buffered speech serves less
+    than others' first words."""
     playout_s: float = Field(default=2.0, ge=0.1, le=60)
     """Speech kept ready for a listener. More rides out slower moments of the engine; a barge-in
     throws that much work away."""

@@ -208,6 +208,8 @@ def wanted(config: SessionConfig) -> Wanted:
         instructions=config.instructions,
         first_hop=config.first_hop,
         max_hop=config.max_hop,
+        hop_growth=config.hop_growth,
+        lead_s=config.lead_s,
         word_timestamps=config.word_timestamps,
         split=config.split_granularity,
     )

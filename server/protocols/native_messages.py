@@ -36,6 +36,8 @@ class SessionConfig(msgspec.Struct, tag_field="type", tag="session.config", froz
     instructions: str | None = None
     first_hop: int | None = None
     max_hop: int | None = None
+    hop_growth: float | None = None
+    lead_s: float | None = None
     ref_audio: Any = None
     ref_text: Any = None
 

@@ -64,7 +64,9 @@ async def test_a_cancel_frees_the_engine_and_the_next_turn_is_as_if_alone(
     await eventually(lambda: server.house.resources.sessions.taken == 0)
 
 
-@pytest.mark.parametrize(("field", "value"), [("first_hop", 4), ("speed", 2.5)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("first_hop", 4), ("speed", 2.5), ("hop_growth", 0.5), ("lead_s", 61)]
+)
 async def test_what_the_model_cannot_do_is_refused(
     server: Running, field: str, value: float
 ) -> None:

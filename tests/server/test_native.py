@@ -120,6 +120,7 @@ async def shared() -> AsyncIterator[Running]:
         ({"ref_audio": "AAAA"}, "unsupported", "ref_audio"),
         ({"first_hop": 1}, "invalid_request", "first_hop"),
         ({"first_hop": 20, "max_hop": 10}, "invalid_request", "first_hop"),
+        ({"lead_s": -1}, "invalid_request", "lead_s"),
         ({"split_granularity": "word"}, "invalid_request", "split_granularity"),
         ({"context_id": "x" * 129}, "invalid_request", "context_id"),
         ({"context_id": "a\nb"}, "invalid_request", "context_id"),
