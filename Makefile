@@ -29,7 +29,7 @@ export VLLM_NEEDS
 export TEXT VOICE CONFIG
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: say serve test test-slow test-vllm bench lint clean
+.PHONY: say serve test test-slow test-alone test-vllm bench lint clean
 say: $(VENV)/.run  ## speak a sentence: starts the server, streams text in, writes out.wav
 	@$(BIN)/antiphon say --config "$$CONFIG" $${VOICE:+--voice "$$VOICE"} --output out.wav -- "$$TEXT"
 
@@ -41,6 +41,9 @@ test: $(VENV)/.dev  ## the fast tests
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m slow --numprocesses auto --dist loadfile
+
+test-alone: $(VENV)/.dev  ## the tests that need the machine to themselves
+	@$(BIN)/python -m pytest -m alone
 
 test-vllm: $(VLLM_VENV)/.dev  ## the tests of the vLLM backend, on the CPU
 	@$(VLLM_VENV)/bin/python -m pytest -m "slow or not slow" $(VLLM_TESTS)

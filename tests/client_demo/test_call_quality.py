@@ -11,7 +11,7 @@ from bench.calls_server import server_process
 from tests.client_demo.chromium import needs_chromium
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @needs_chromium
 def test_a_minute_without_a_concealed_sample() -> None:
     with server_process("premade", TEXT) as server:
