@@ -73,18 +73,19 @@ class Measured:
             "p99 ms": percentile(self.first_ms, 99),
             "p50 after text ms": percentile(self.after_text_ms, 50),
             "gaps": self.gaps,
-            **{f"{stage} ms": mean[stage] for stage in STAGES if stage in mean},
+            **{f"{stage} ms": mean[stage] for stage in (*STAGES, "send") if stage in mean},
         }
 
     def mean_stages(self) -> dict[str, float]:
-        """Return the mean milliseconds of each stage, and of what they leave unexplained."""
+        """Return the mean milliseconds of each stage; `send` is what they leave: the messages of
+        client and server, and what both loops were late."""
         known = {name for stages in self.stages for name in stages}
         mean = {
             name: statistics.fmean(stages.get(name, 0.0) for stages in self.stages)
             for name in STAGES
             if name in known
         }
-        return mean | {"rest": statistics.fmean(self.first_ms) - sum(mean.values())}
+        return mean | {"send": statistics.fmean(self.first_ms) - sum(mean.values())}
 
 
 def percentile(values: list[float], percent: int) -> float:
@@ -134,7 +135,7 @@ def draw(axes: Axes, measured: list[Measured], floor: Floor | None) -> None:
         labels.append("floor")
         bars.append(floor.stages_ms())
     left = [0.0] * len(bars)
-    for stage in (*STAGES, "rest"):
+    for stage in (*STAGES, "send"):
         widths = [max(0.0, bar.get(stage, 0.0)) for bar in bars]
         if any(widths):
             axes.barh(labels, widths, left=left, label=stage)

@@ -30,6 +30,8 @@ class Floor:
     flow_ms: float
     vocoder_ms: float
     watermark_ms: float
+    cold_flow_ms: float
+    """The flow where the voice's prompt has to be solved first."""
 
     def stages_ms(self) -> dict[str, float]:
         """Return the time of each stage."""
@@ -45,7 +47,8 @@ class Floor:
         return (
             f"{sum(self.stages_ms().values()):.1f} ms = {self.lm_steps} LM steps × "
             f"{self.lm_step_ms:.2f} + flow {self.flow_ms:.1f} + vocoder {self.vocoder_ms:.1f} + "
-            f"watermark {self.watermark_ms:.1f}"
+            f"watermark {self.watermark_ms:.1f}; with a voice not yet known, flow "
+            f"{self.cold_flow_ms:.1f}"
         )
 
 
@@ -68,11 +71,12 @@ async def _measure(section: CosyVoiceEngineSection, watermark: WatermarkSection)
         acoustic = AcousticSettings(
             steps=section.solver_steps, cfg_rate=section.cfg_rate, solver=section.solver
         )
-        flow_ms, vocoder_ms, samples = await _acoustic(stages, voice, hop, acoustic)
+        flow_ms, vocoder_ms, samples, cold_ms = await _acoustic(stages, voice, hop, acoustic)
     finally:
         await stages.lm.close()
         await stages.acoustic.close()
-    return Floor(tokens, step_ms, flow_ms, vocoder_ms, _watermark(stages, samples))
+    watermark_ms = _watermark(stages, samples)
+    return Floor(tokens, step_ms, flow_ms, vocoder_ms, watermark_ms, cold_ms)
 
 
 async def _lm(stages: Stages, voice: SessionVoice, tokens: int) -> tuple[list[int], float]:
@@ -97,9 +101,10 @@ async def _lm(stages: Stages, voice: SessionVoice, tokens: int) -> tuple[list[in
 
 async def _acoustic(
     stages: Stages, voice: SessionVoice, hop: list[int], settings: AcousticSettings
-) -> tuple[float, float, int]:
-    """Return the milliseconds of flow and vocoder for a first hop, and its samples."""
-    flow, vocoder, samples = [], [], 0
+) -> tuple[float, float, int, float]:
+    """Return the milliseconds of flow and vocoder for a first hop, its samples, and the
+    milliseconds of the flow while the voice is not known."""
+    flow, vocoder, samples, cold = [], [], 0, 0.0
     for _ in range(REPETITIONS + 1):
         stream = await stages.acoustic.open(voice.acoustic, settings)
         spoken = await stream.speak(hop, final=False)
@@ -107,8 +112,9 @@ async def _acoustic(
         flow.append(1000 * spoken.timings["flow"])
         vocoder.append(1000 * spoken.timings["vocoder"])
         samples = len(spoken.samples)
-    # The first one solves the voice's prompt too.
-    return float(np.median(flow[1:])), float(np.median(vocoder[1:])), samples
+        cold = cold or flow[0] + 1000 * spoken.timings["queue"]
+    # The first one solves the voice's prompt too; that wait is counted as queueing.
+    return float(np.median(flow[1:])), float(np.median(vocoder[1:])), samples, cold
 
 
 def _watermark(stages: Stages, samples: int) -> float:
