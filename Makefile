@@ -43,7 +43,7 @@ test-slow: $(VENV)/.dev  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m slow --numprocesses auto --dist loadfile
 
 test-alone: $(VENV)/.dev  ## the tests that need the machine to themselves
-	@$(BIN)/python -m pytest -m alone
+	@$(BIN)/python -m pytest -m alone tests/client_demo
 
 test-vllm: $(VLLM_VENV)/.dev  ## the tests of the vLLM backend, on the CPU
 	@$(VLLM_VENV)/bin/python -m pytest -m "slow or not slow" $(VLLM_TESTS)
