@@ -20,8 +20,8 @@ from antiphon.engine.vocoder.compat import UpstreamCache, upstream_fade, upstrea
 from antiphon.engine.vocoder.hift_noncausal import CentredHiFT
 from antiphon.engine.voice.voice import AcousticPrompt
 from tests import golden
+from tests.engine.flow.unet_cases import PLAN, tokens, voice
 
-PLAN = plan_solver("euler", 10, 0.7)
 OVERLAP = 34
 WINDOWS = ((0, 120), (100, 220), (200, 260))
 
@@ -32,19 +32,6 @@ def parts() -> tuple[RegulatedFlow, CentredHiFT]:
     return decoder.streamer.flow, decoder.vocoder._windows.hift  # type: ignore[attr-defined]
 
 
-@cache
-def voice() -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        golden.array(1, "frontend", "zero_shot.speech_token").long(),
-        golden.array(1, "frontend", "zero_shot.prompt_speech_feat"),
-        golden.array(1, "frontend", "embedding"),
-    )
-
-
-def tokens() -> Tensor:
-    return golden.array(1, "flow", "tokens").long()
-
-
 def test_upstreams_windows_are_the_reference_ones() -> None:
     flow, hift = parts()
     before: Continuation | None = None
@@ -53,7 +40,7 @@ def test_upstreams_windows_are_the_reference_ones() -> None:
     for index, (first, last) in enumerate(WINDOWS):
         final = index == len(WINDOWS) - 1
         noise = golden.array(1, "token2wav", f"{index}.noise").transpose(1, 2)
-        mel, before = flow.solve_window(tokens()[:, first:last], *voice(), PLAN, noise, before)
+        mel, before = flow.solve_window(tokens(1)[:, first:last], *voice(1), PLAN, noise, before)
         if tail is not None:
             mel = upstream_fade(mel.transpose(1, 2), tail.transpose(1, 2)).transpose(1, 2)
         if not final:
@@ -69,10 +56,10 @@ def test_upstreams_windows_are_the_reference_ones() -> None:
 
 def test_a_call_without_streaming_is_the_reference_one() -> None:
     flow, hift = parts()
-    frames = voice()[1].shape[1] + flow.frames(80)
+    frames = voice(1)[1].shape[1] + flow.frames(80)
     generator = torch.Generator().manual_seed(777)
     noise = torch.randn(1, 80, frames, generator=generator).transpose(1, 2)
-    mel, _ = flow.solve_window(tokens()[:, :80], *voice(), PLAN, noise)
+    mel, _ = flow.solve_window(tokens(1)[:, :80], *voice(1), PLAN, noise)
     spoken = upstream_window(hift, mel, None, final=True).emitted
     golden.assert_close(spoken, 1, "token2wav", "offline80.emitted")
 
@@ -80,13 +67,13 @@ def test_a_call_without_streaming_is_the_reference_one() -> None:
 def test_upstreams_hops_give_upstreams_windows() -> None:
     # The served stream cuts the same windows; its noise is fixed, so a text sounds the same twice.
     streamer = RegulatedStreamer(parts()[0])
-    prompt_tokens, mel, embedding = voice()
+    prompt_tokens, mel, embedding = voice(1)
     known = streamer.voice(prompt_tokens[0], mel[0], embedding[0])
     state = streamer.start(known, plan_solver("euler", 1, 0.7))
     frames = []
     for index, (_, last) in enumerate(WINDOWS):
         first = WINDOWS[index - 1][1] if index else 0
-        state = streamer.append(state, tokens()[0, first:last].tolist())
+        state = streamer.append(state, tokens(1)[0, first:last].tolist())
         solution = streamer.next_solution(state, final=index == 2)
         assert solution is not None
         while not solution.done:
@@ -100,7 +87,7 @@ def test_upstreams_hops_give_upstreams_windows() -> None:
 
 
 def prompt_of_voice() -> AcousticPrompt:
-    prompt_tokens, mel, embedding = voice()
+    prompt_tokens, mel, embedding = voice(1)
     return acoustic_prompt(prompt_tokens[0].numpy(), mel[0].numpy(), embedding[0].numpy())
 
 
@@ -113,7 +100,7 @@ async def test_the_engine_speaks_version_1_for_as_long_as_its_tokens_last(cuts: 
         pieces = []
         edges = [0, *cuts, 260]
         for index in range(len(edges) - 1):
-            hop = tokens()[0, edges[index] : edges[index + 1]].tolist()
+            hop = tokens(1)[0, edges[index] : edges[index + 1]].tolist()
             spoken = await stream.speak(hop, final=index == len(edges) - 2)
             pieces.append(torch.from_numpy(spoken.samples))
         stream.close()
@@ -134,7 +121,7 @@ async def test_a_turn_shorter_than_the_overlap_is_spoken() -> None:
     try:
         for length in (1, 5, 19):
             stream = await engine.open(prompt_of_voice(), AcousticSettings(steps=1))
-            spoken = await stream.speak(tokens()[0, :length].tolist(), final=True)
+            spoken = await stream.speak(tokens(1)[0, :length].tolist(), final=True)
             assert len(spoken.samples) == 256 * max(1, int(length / 50 * 22050 / 256))
             stream.close()
     finally:

@@ -18,13 +18,12 @@ from antiphon.engine.checkpoint import open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
 from antiphon.engine.errors import InvalidRequest, SynthesisFailed
 from antiphon.engine.flow.cosyvoice2 import ConformerFlow
-from antiphon.engine.flow.flow_matching import plan_solver
 from antiphon.engine.vocoder.compat import UpstreamCache, upstream_window
 from antiphon.engine.vocoder.hift_noncausal import CentredHiFT
 from antiphon.engine.voice.voice import AcousticPrompt
 from tests import golden
+from tests.engine.flow.unet_cases import PLAN, voice
 
-PLAN = plan_solver("euler", 10, 0.7)
 HOP, LOOK_AHEAD = 25, 3
 
 
@@ -32,15 +31,6 @@ HOP, LOOK_AHEAD = 25, 3
 def parts() -> tuple[ConformerFlow, CentredHiFT]:
     decoder = load_decoder(open_checkpoint(golden.model_dir(2)))
     return decoder.streamer.flow, decoder.vocoder._windows.hift  # type: ignore[attr-defined]
-
-
-@cache
-def voice() -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        golden.array(2, "frontend", "zero_shot.speech_token").long(),
-        golden.array(2, "frontend", "zero_shot.prompt_speech_feat"),
-        golden.array(2, "frontend", "embedding"),
-    )
 
 
 def silent_sft_voice() -> tuple[Tensor, Tensor, Tensor]:
@@ -80,8 +70,8 @@ def streamed(tokens: Tensor, prompt: tuple[Tensor, Tensor, Tensor]) -> list[Tens
 
 def test_offline_and_streamed_speech_are_the_reference_ones() -> None:
     tokens = golden.array(2, "e2e", "tokens")[None].long()
-    golden.assert_close(offline(tokens, voice()), 2, "e2e", "offline_zero_noise.wav")
-    pieces = streamed(tokens, voice())
+    golden.assert_close(offline(tokens, voice(2)), 2, "e2e", "offline_zero_noise.wav")
+    pieces = streamed(tokens, voice(2))
     assert [piece.shape[1] for piece in pieces] == golden.notes(2)["e2e"]["stream"]["chunks"]
     golden.assert_close(torch.cat(pieces, dim=1), 2, "e2e", "stream_zero_noise.wav")
 
@@ -89,7 +79,7 @@ def test_offline_and_streamed_speech_are_the_reference_ones() -> None:
 def test_the_first_seeded_chunk_is_the_reference_one() -> None:
     flow, hift = parts()
     tokens = golden.array(2, "e2e", "tokens")[None, :52].long()
-    mel = flow.solve_whole(tokens, *voice(), PLAN, final=False, chunked=True)
+    mel = flow.solve_whole(tokens, *voice(2), PLAN, final=False, chunked=True)
     torch.manual_seed(2024)
     torch.rand(1, 9)
     # Upstream draws into memory that lies harmonic by harmonic; the order of the draws follows it.
@@ -101,7 +91,7 @@ def test_the_first_seeded_chunk_is_the_reference_one() -> None:
 def test_speed_is_the_reference_one() -> None:
     tokens = golden.array(2, "flow", "tokens")[:, :40].long()
     flow, hift = parts()
-    mel = flow.solve_whole(tokens, *voice(), PLAN, chunked=False).transpose(1, 2)
+    mel = flow.solve_whole(tokens, *voice(2), PLAN, chunked=False).transpose(1, 2)
     faster = functional.interpolate(mel, size=int(mel.shape[2] / 1.3), mode="linear")
     golden.assert_close(faster, 2, "token2wav", "speed_1_3.mel_in")
     window = upstream_window(hift, faster.transpose(1, 2), None, final=True)
@@ -112,7 +102,7 @@ def test_voice_conversion_and_stored_embeddings_are_the_reference_ones() -> None
     whole = golden.array(2, "frontend", "vc.flow_prompt_speech_token").long()
     source = golden.array(2, "frontend", "vc.source_speech_token").long()
     # Upstream does not trim here: 102 tokens go with 203 frames.
-    converted = offline(source, (whole, golden.array(2, "frontend", "mel"), voice()[2]))
+    converted = offline(source, (whole, golden.array(2, "frontend", "mel"), voice(2)[2]))
     golden.assert_close(converted, 2, "modes", "vc.wav")
     tokens = golden.array(2, "modes", "sft.tokens")[None].long()
     spoken = offline(tokens, silent_sft_voice())[:, :48000]
@@ -120,7 +110,7 @@ def test_voice_conversion_and_stored_embeddings_are_the_reference_ones() -> None
 
 
 def prompt_of_voice() -> AcousticPrompt:
-    tokens, mel, embedding = voice()
+    tokens, mel, embedding = voice(2)
     return acoustic_prompt(tokens[0].numpy(), mel[0].numpy(), embedding[0].numpy())
 
 

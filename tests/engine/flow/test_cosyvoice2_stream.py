@@ -16,7 +16,8 @@ from antiphon.engine.errors import Overloaded
 from antiphon.engine.flow.cosyvoice2_stream import ConformerState, ConformerStreamer
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
 from tests import golden
-from tests.engine.flow.test_cosyvoice2_flow import PLAN, prompt, tiny, tokens
+from tests.engine.flow.test_cosyvoice2_flow import tiny
+from tests.engine.flow.unet_cases import PLAN, tokens, voice
 
 QUICK = plan_solver("midpoint", 1, 0.7)
 
@@ -24,9 +25,9 @@ QUICK = plan_solver("midpoint", 1, 0.7)
 def start(
     streamer: ConformerStreamer, plan: SolverPlan, prompt_tokens: int = 101
 ) -> ConformerState:
-    ids, mel, embedding = prompt()
-    voice = streamer.voice(ids[0, :prompt_tokens], mel[0, : 2 * prompt_tokens], embedding[0])
-    return streamer.start(voice, plan)
+    ids, mel, embedding = voice(2)
+    known = streamer.voice(ids[0, :prompt_tokens], mel[0, : 2 * prompt_tokens], embedding[0])
+    return streamer.start(known, plan)
 
 
 def hop(
@@ -56,7 +57,7 @@ def hop(
 def stream(cuts: list[int], plan: SolverPlan, prompt_tokens: int = 101) -> list[Tensor]:
     streamer = ConformerStreamer(tiny())
     state = start(streamer, plan, prompt_tokens)
-    ids = tokens()[0].tolist()
+    ids = tokens(2)[0].tolist()
     mel = torch.zeros(0, 80)
     seen = []
     edges = [0, *cuts, len(ids)]
@@ -95,7 +96,7 @@ def test_hops_cost_their_own_frames_and_the_left_context_can_be_bounded() -> Non
     mel = torch.zeros(0, 80)
     sizes = []
     for index in range(0, 260, 25):
-        ids = tokens()[0, index % 125 : index % 125 + 25].tolist()
+        ids = tokens(2)[0, index % 125 : index % 125 + 25].tolist()
         state, mel = hop(streamer, state, ids, mel, final=False, left_context=2)
         sizes.append(state.estimator[0].nbytes)
     # Prompt of 5 blocks and 2 more: from then on the estimator's memory stays as it is.
@@ -107,7 +108,7 @@ def test_a_copied_state_is_a_stream_of_its_own() -> None:
     streamer = ConformerStreamer(tiny())
     shared, mel = hop(streamer, start(streamer, QUICK), [], torch.zeros(0, 80), final=False)
     assert shared.final_tokens == streamer.prompt_tokens_to_share(shared) == 75
-    ids = tokens()[0].tolist()
+    ids = tokens(2)[0].tolist()
     _, first = hop(streamer, shared, ids[:40], mel, final=True)
     _, other = hop(streamer, shared, ids[40:90], mel, final=True)
     _, again = hop(streamer, shared, ids[:40], mel, final=True)
@@ -122,7 +123,7 @@ def test_a_voice_without_prompt_streams_too() -> None:
 def test_memory_is_bounded_and_given_back() -> None:
     streamer = ConformerStreamer(tiny(), memory_bytes=1)
     state = start(streamer, QUICK, prompt_tokens=0)
-    ids = tokens()[0].tolist()
+    ids = tokens(2)[0].tolist()
     state, _ = hop(streamer, state, ids[:28], torch.zeros(0, 80), final=False)
     assert streamer.cache_bytes == state.nbytes > 0
     with pytest.raises(Overloaded) as caught:
@@ -137,8 +138,8 @@ def test_speech_goes_on_past_300_seconds() -> None:
     # Upstream's noise buffer ends there, and with it the call.
     streamer = ConformerStreamer(tiny())
     state = start(streamer, QUICK, prompt_tokens=0)
-    state, _ = hop(streamer, state, tokens()[0, :28].tolist(), torch.zeros(0, 80), final=False)
-    waiting = tuple(tokens()[0, 23:53].tolist())
+    state, _ = hop(streamer, state, tokens(2)[0, :28].tolist(), torch.zeros(0, 80), final=False)
+    waiting = tuple(tokens(2)[0, 23:53].tolist())
     far = replace(state, tokens=waiting, first_token=7498, final_tokens=7500)
     solution = streamer.next_solution(far, final=False)
     assert solution is not None
