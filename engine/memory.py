@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
 import torch
 
+from antiphon.engine.acoustic.interface import AcousticSettings
+from antiphon.engine.acoustic.memory import ITEM_BYTES, acoustic_memory
 from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.checkpoint import Checkpoint
 from antiphon.engine.checkpoint.config import ModelGeneration
@@ -34,6 +36,10 @@ class ModelMemory:
     acoustic: float
     """Keys and values of the flow, of sessions and voices."""
     runtime: float
+    session: float | None = None
+    """The most that one session keeps in the acoustic caches (version 3, bounded left context)."""
+    voice: float | None = None
+    """A voice's prompt of three seconds in the acoustic caches, once for all its sessions."""
 
     @property
     def total(self) -> float:
@@ -48,29 +54,38 @@ def model_memory(
     max_sessions: int,
     on_gpu: bool,
     acoustic: EngineSettings | None = None,
+    session: AcousticSettings | None = None,
 ) -> ModelMemory:
     """Work out what a checkpoint will take, from its configuration alone.
 
-    Version 1 keeps nothing for good: what its sessions hold while they speak is not counted.
+    `acoustic` and `session` are what flow and vocoder are run with. Version 1 keeps nothing for
+    good: what its sessions hold while they speak is not counted.
 
     Raises:
         CheckpointError: a configuration that cannot be read.
         InvalidConfiguration: a budget in which no sentence finds room.
     """
     sizes = {file: sum(map(prod, shapes.values())) for file, shapes in expected_weights(checkpoint)}
+    acoustic = acoustic or EngineSettings()
     vllm = lm.backend == "vllm"
-    lm_item = HALF if vllm and on_gpu else FLOAT32
-    weights = lm_item * sizes["llm.pt"] + FLOAT32 * (sizes["flow.pt"] + sizes["hift.pt"])
-    cached = 0.0
-    if checkpoint.generation is not ModelGeneration.V1:
-        cached = (acoustic or EngineSettings()).cache_mib / 1024
-    return ModelMemory(
+    weights = (
+        (HALF if vllm and on_gpu else FLOAT32) * sizes["llm.pt"]
+        + ITEM_BYTES[acoustic.precision] * sizes["flow.pt"]
+        + FLOAT32 * sizes["hift.pt"]
+    )
+    first = checkpoint.generation is ModelGeneration.V1
+    found = ModelMemory(
         weights=weights / GIB,
         kv=_kv_gib(checkpoint, lm, max_sessions),
-        acoustic=cached,
-        # vLLM runs in a process of its own.
-        runtime=2 * RUNTIME_GIB if vllm else RUNTIME_GIB,
+        acoustic=0.0 if first else acoustic.cache_mib / 1024,
+        # vLLM runs in a process of its own, and so may flow and vocoder.
+        runtime=RUNTIME_GIB * (1 + vllm + (acoustic.own_process and on_gpu)),
     )
+    if checkpoint.generation is not ModelGeneration.V3:
+        return found
+    caches = acoustic_memory(checkpoint.flow_config, acoustic, session or AcousticSettings())
+    most = None if caches.session is None else caches.session / GIB
+    return replace(found, session=most, voice=caches.voice / GIB)
 
 
 def _kv_gib(checkpoint: Checkpoint, lm: LMSettings, max_sessions: int) -> float:

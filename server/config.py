@@ -134,8 +134,8 @@ class CosyVoiceEngineSection(_EngineSection):
     precision: Literal["float32", "bfloat16", "float16"] | None = None
     """Of the flow's weights and caches; None for float32 on a CPU and bfloat16 on a GPU."""
     cache_mib: int | None = Field(default=None, ge=1)
-    """Memory for keys and values of all turns and voices; None for 1024 on a CPU, 32768 on a
-    GPU, of which voices that nobody speaks with may hold half and a quarter."""
+    """Memory for keys and values of all turns and voices; None for 1024 on a CPU, a quarter of a
+    GPU up to 32768, of which voices that nobody speaks with may hold half and a quarter."""
 
     lm: SpeechLMSection = SpeechLMSection()
 

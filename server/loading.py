@@ -26,7 +26,11 @@ from antiphon.server.memory import check_memory
 from antiphon.server.voices.config import VoicesSection
 from antiphon.server.voices.hearing import enrolment_settings
 
+MOST_CACHE_MIB = 32 << 10
+"""On a GPU, where nothing is configured."""
+
 if TYPE_CHECKING:
+    from antiphon.engine.acoustic.interface import AcousticSettings
     from antiphon.engine.acoustic.settings import EngineSettings
     from antiphon.engine.text.grammar import Grammar
     from antiphon.engine.voice.enrol import EnrolmentSettings
@@ -116,7 +120,6 @@ def _load_cosyvoice(
     voices: VoiceFolder | None,
     parts: Parts,
 ) -> Engine:
-    from antiphon.engine.acoustic.interface import AcousticSettings
     from antiphon.engine.cosyvoice import CosyVoiceEngine
     from antiphon.engine.generations import choose_device
     from antiphon.engine.session import SessionSettings
@@ -124,12 +127,7 @@ def _load_cosyvoice(
     directory = model_directory(section)
     settings = SessionSettings(
         hops=section.hops(),
-        acoustic=AcousticSettings(
-            steps=section.solver_steps,
-            cfg_rate=section.cfg_rate,
-            solver=section.solver,
-            left_context_chunks=section.left_context_chunks,
-        ),
+        acoustic=session_acoustics(section),
         text_queue_characters=section.text_queue_chars,
     )
     device = choose_device(section.device)
@@ -140,7 +138,7 @@ def _load_cosyvoice(
         settings=settings,
         max_sessions=max_sessions,
         device=device,
-        acoustic=_acoustic(section, device),
+        acoustic=engine_acoustics(section, device),
         top_p=section.top_p,
         lm=section.lm.settings(),
         voices=voices,
@@ -171,17 +169,38 @@ def _load_grammar(section: TextSection) -> Grammar | None:
     return grammar
 
 
-def _acoustic(section: CosyVoiceEngineSection, device: str) -> EngineSettings:
+def session_acoustics(section: CosyVoiceEngineSection) -> AcousticSettings:
+    """Return what a deployment asks of flow and vocoder for every session."""
+    from antiphon.engine.acoustic.interface import AcousticSettings
+
+    return AcousticSettings(
+        steps=section.solver_steps,
+        cfg_rate=section.cfg_rate,
+        solver=section.solver,
+        left_context_chunks=section.left_context_chunks,
+    )
+
+
+def engine_acoustics(
+    section: CosyVoiceEngineSection, device: str, card_gib: float | None = None
+) -> EngineSettings:
+    """Return memory, precision and place of flow and vocoder on a device.
+
+    `card_gib` is a GPU's memory, of which caches take a quarter unless told otherwise; None: of
+    the one that is here.
+    """
     from antiphon.engine.acoustic.settings import EngineSettings, gpu_settings
+    from antiphon.engine.memory import device_gib
 
     chosen: dict[str, Any] = {"own_process": section.acoustic_process}
     if section.precision is not None:
         chosen["precision"] = section.precision
-    if section.cache_mib is not None:
-        chosen |= {
-            "cache_mib": section.cache_mib,
-            "voices_mib": section.cache_mib // (2 if device == "cpu" else 4),
-        }
+    cache_mib = section.cache_mib
+    if cache_mib is None and device != "cpu":
+        card_gib = device_gib(device) if card_gib is None else card_gib
+        cache_mib = min(MOST_CACHE_MIB, int(card_gib * 1024) // 4)
+    if cache_mib is not None:
+        chosen |= {"cache_mib": cache_mib, "voices_mib": cache_mib // (2 if device == "cpu" else 4)}
     return EngineSettings(**chosen) if device == "cpu" else gpu_settings(**chosen)
 
 

@@ -16,7 +16,7 @@ def models_memory(
     also: Path | None = None,
     *,
     device: str | None = None,
-    on_gpu: bool | None = None,
+    card_gib: float | None = None,
 ) -> dict[str, ModelMemory]:
     """Return what the models take, by name. Preset voices take next to nothing.
 
@@ -24,7 +24,7 @@ def models_memory(
         config: the deployment.
         also: a model directory to be counted besides.
         device: only models on this device.
-        on_gpu: as they would be on a GPU or a CPU; None for where they are.
+        card_gib: as they would be on a GPU of that size; None for where they are.
 
     Raises:
         CheckpointError, InvalidConfiguration: a model that cannot be loaded anyway.
@@ -32,7 +32,7 @@ def models_memory(
     from antiphon.engine.checkpoint import open_checkpoint
     from antiphon.engine.generations import choose_device
     from antiphon.engine.memory import model_memory
-    from antiphon.server.loading import model_directory
+    from antiphon.server.loading import engine_acoustics, model_directory, session_acoustics
 
     sections = [each for each in config.engines if isinstance(each, CosyVoiceEngineSection)]
     if also is not None:
@@ -43,11 +43,14 @@ def models_memory(
         if device in (None, at):
             directory = model_directory(section)
             name = section.name if section.model_dir is not also else directory.resolve().name
+            gpu = at != "cpu" or card_gib is not None
             found[name] = model_memory(
                 open_checkpoint(directory),
                 section.lm.settings(),
                 max_sessions=config.server.limits.max_sessions,
-                on_gpu=at != "cpu" if on_gpu is None else on_gpu,
+                on_gpu=gpu,
+                acoustic=engine_acoustics(section, "cuda" if gpu else "cpu", card_gib),
+                session=session_acoustics(section),
             )
     return found
 

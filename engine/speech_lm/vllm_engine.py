@@ -34,6 +34,7 @@ SHUTDOWN_S: Final = 5.0
 RUNTIME_GIB: Final = 1.0
 """CUDA context, kernels and the working memory of a step."""
 MOST_OF_A_CARD: Final = 0.95
+PROCESS_NAME: Final = "EngineCore"
 PROCESSOR: Final = "antiphon.engine.speech_lm.vllm_sampling:SpeechSampler"
 
 _log = logging.getLogger("antiphon.speech_lm")
@@ -201,7 +202,12 @@ class VLLMEngine:
         before = set(multiprocessing.active_children())
         engine = await asyncio.to_thread(self._build)
         self._engine = engine
-        self.processes = [p for p in multiprocessing.active_children() if p not in before]
+        self.processes = [
+            child
+            for child in multiprocessing.active_children()
+            # Flow and vocoder may have a process too, which may be replaced meanwhile.
+            if child not in before and child.name.startswith(PROCESS_NAME)
+        ]
         self._died.clear()
         loop = asyncio.get_running_loop()
         for process in self.processes:

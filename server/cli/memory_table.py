@@ -14,8 +14,11 @@ PARTS = {
     "weights": "weights",
     "kv": "KV of the speech LM",
     "acoustic": "acoustic caches",
+    "session": "… of them a session",
+    "voice": "… of them a voice",
     "runtime": "runtime",
 }
+"""Sessions and voices share the acoustic caches: the most that one of each takes."""
 
 
 def examine_memory(config: Config, model: Path | None = None) -> dict[str, Any]:
@@ -28,13 +31,12 @@ def examine_memory(config: Config, model: Path | None = None) -> dict[str, Any]:
 
     try:
         here = models_memory(config, model)
-        on_cards = models_memory(config, model, on_gpu=True)
+        on_cards = {card: models_memory(config, model, card_gib=card) for card in CARDS_GIB}
     except CheckpointError:
         # What is wrong with a model directory stands in its own part of the report.
         return {"models": {}, "problem": None}
     except AntiphonError as error:
         return {"models": {}, "problem": error.message}
-    total = sum(each.total for each in on_cards.values())
     problem = None
     try:
         check_memory(config)
@@ -43,10 +45,16 @@ def examine_memory(config: Config, model: Path | None = None) -> dict[str, Any]:
     limit = memory_limit(config)
     return {
         "models": {name: _rounded(asdict(each)) for name, each in here.items()},
-        "on_a_card": {name: _rounded(asdict(each)) for name, each in on_cards.items()},
+        "on_cards": {
+            str(card): {name: _rounded(asdict(each)) for name, each in models.items()}
+            for card, models in on_cards.items()
+        },
         "limit_gib": round(limit, 2),
         "left_gib": round(limit - sum(each.total for each in here.values()), 2),
-        "left_on_cards_gib": {str(card): round(card - total, 2) for card in CARDS_GIB},
+        "left_on_cards_gib": {
+            str(card): round(card - sum(each.total for each in models.values()), 2)
+            for card, models in on_cards.items()
+        },
         "problem": problem,
     }
 
@@ -60,22 +68,23 @@ def print_memory(found: dict[str, Any]) -> None:
     cards: dict[str, float] = found["left_on_cards_gib"]
     table = Table(title="memory in GiB", title_justify="left")
     table.add_column("on a card of", no_wrap=True)
-    for card in cards:
-        table.add_column(card, justify="right")
-    table.add_column("here", justify="right")
+    for card in (*cards, "here"):
+        table.add_column(card, justify="right", no_wrap=True)
     for name, here in found["models"].items():
-        on_card = found["on_a_card"][name]
+        table.add_row(name, style="bold")
         for part, words in PARTS.items():
-            table.add_row(f"{name}: {words}", *[_gib(on_card[part])] * len(cards), _gib(here[part]))
+            if here[part] is not None:
+                values = [_gib(found["on_cards"][card][name][part]) for card in cards]
+                table.add_row(f"  {words}", *values, _gib(here[part]))
     table.add_section()
-    left = [_gib(value) if value >= 0 else "does not fit" for value in cards.values()]
-    of_limit = f"{_gib(found['left_gib'])} of {_gib(found['limit_gib'])}"
-    table.add_row("left", *left, of_limit)
+    left = [*cards.values(), found["left_gib"]]
+    table.add_row("left", *(_gib(each) if each >= 0 else f"[red]{each:.2f}" for each in left))
+    table.add_row(f"of {_gib(found['limit_gib'])} here", style="dim")
     out.print(table)
 
 
-def _rounded(parts: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 3) for name, value in parts.items()}
+def _rounded(parts: dict[str, float | None]) -> dict[str, float | None]:
+    return {name: None if value is None else round(value, 3) for name, value in parts.items()}
 
 
 def _gib(value: float) -> str:

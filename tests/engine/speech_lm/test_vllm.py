@@ -291,11 +291,14 @@ async def test_vllm_forgets_the_last_sample_of_an_input(lm: VLLMSpeechLM, ends_b
             output_kind=RequestOutputKind.DELTA,
         )  # fmt: skip
 
+    ended = asyncio.Event()
+
     async def inputs() -> AsyncIterator[StreamingInput]:
         for part in (first, second):
             yield StreamingInput(
                 prompt=TokensPrompt(prompt_token_ids=part), sampling_params=params()
             )
+            await ended.wait()
 
     found: dict[int, float] = {}
     heard: list[int] = []
@@ -307,6 +310,8 @@ async def test_vllm_forgets_the_last_sample_of_an_input(lm: VLLMSpeechLM, ends_b
             found = {token: value.logprob for token, value in entries[0].items()}
         if len(heard) == 2:
             break
+        if completion.finish_reason is not None:
+            ended.set()
     assert heard[0] == last
     without = await lm.sample_once(engine, first + second, logprobs=5)
     fed = await lm.sample_once(engine, [*first, last, *second], logprobs=5)
