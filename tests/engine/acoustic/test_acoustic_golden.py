@@ -71,6 +71,18 @@ def test_token2wav_pieces_as_upstream_emits_them() -> None:
         start += length
 
 
+def test_a_streamed_call_of_the_vocoder_is_the_reference_one() -> None:
+    """Call 1: all mel so far, of which the look-ahead of F0 net and vocoder is held back."""
+    tokens = golden.array(3, "flow", "tokens")[0].tolist()
+    mel = models.whole(models.prompt(), tokens[:102], final=False)[None]
+    golden.assert_close(mel.transpose(1, 2), 3, "token2wav", "1.mel_in")
+    _, excitation = _upstream_excitation(mel)
+    golden.assert_close(excitation[:, None, : 480 * 195], 3, "token2wav", "1.source")
+    vocoder = models.vocoder()
+    samples, _ = vocoder.speak(vocoder.place(vocoder.start(), 0, mel[0]), final=False)
+    golden.assert_close(torch.from_numpy(samples)[None, : 480 * 190], 3, "token2wav", "1.wav_raw")
+
+
 def test_speed_changes_by_interpolating_the_mel() -> None:
     mel = golden.array(3, "token2wav", "speed_1_3.mel_in").transpose(1, 2)
     f0, excitation = _upstream_excitation(mel)

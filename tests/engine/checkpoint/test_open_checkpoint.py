@@ -65,6 +65,18 @@ def test_text_ids_equal_the_reference(version: int) -> None:
         assert [tokenizer.encode(piece) for piece in case["split"]] == case["ids_of_split"]
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_ids_of_text_and_instruction_equal_the_reference(version: int) -> None:
+    encode = open_checkpoint(golden.model_dir(version)).tokenizer.encode
+    system = "You are a helpful assistant. " if version == 3 else ""
+    texts = {
+        "zero_shot.text": "Hello there, this is a small test of the engine.",
+        "instruct2.prompt_text": f"{system}Please read in a happy voice.<|endofprompt|>",
+    }
+    for name, text in texts.items():
+        assert encode(text) == golden.array(version, "frontend", name)[0].tolist(), name
+
+
 @pytest.mark.skipif(not NANO.exists(), reason="the nano checkpoint lies in ../shared")
 def test_nano_opens_with_its_house_voices() -> None:
     checkpoint = open_checkpoint(NANO)

@@ -93,7 +93,7 @@ def test_first_inputs_equal_the_reference(version: int, name: str) -> None:
     [
         (version, name, 8 if name in ("plain", "zero_shot", "bistream_prompt_uneven") else 2)
         for version, name in ALL
-        if "scripted" not in name and name != "bistream_short"
+        if "scripted" not in name
     ],
 )
 def test_log_probabilities_equal_the_reference(version: int, name: str, calls: int) -> None:

@@ -44,6 +44,14 @@ def test_excitation() -> None:
     golden.assert_close(merged, 3, "hift", "sine_before_linear")
 
 
+@pytest.mark.parametrize("call", [0, 1, 2])
+def test_excitation_of_growing_prefixes(call: int) -> None:
+    f0 = golden.array(3, "hift", f"grow.{call}.f0")
+    start = torch.zeros(1, dtype=torch.float64)
+    excitation, _ = models.hift().m_source(f0, start, _noise(f0.shape[1]))
+    golden.assert_close(excitation[:, None], 3, "hift", f"grow.{call}.source")
+
+
 def test_noise_is_upstreams_drawn_piece_by_piece() -> None:
     noise = models.source_noise()
     state = noise.start
