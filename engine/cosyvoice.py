@@ -14,12 +14,11 @@ import numpy as np
 from antiphon.engine.acoustic.settings import SPEEDS, EngineSettings
 from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
-from antiphon.engine.conversion import ConversionSession, check_source
+from antiphon.engine.conversion import ConversionSession
 from antiphon.engine.engine_voices import EngineVoices, RequireAllowed
 from antiphon.engine.errors import (
     InvalidConfiguration,
     InvalidRequest,
-    UnsupportedFeature,
 )
 from antiphon.engine.generations import (
     choose_device,
@@ -33,12 +32,12 @@ from antiphon.engine.generations import (
 from antiphon.engine.hops import LARGEST_HOP, SMALLEST_HOP
 from antiphon.engine.interface import (
     Capabilities,
-    Mode,
     SpeechFinished,
     SpeechRequest,
     VoiceInfo,
 )
 from antiphon.engine.prompts import PromptMaker, PromptVoice
+from antiphon.engine.refusals import refuse_unsupported
 from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice, Stages
 from antiphon.engine.speech_lm.settings import LMSettings
 from antiphon.engine.text.grammar import Grammar
@@ -228,7 +227,7 @@ class CosyVoiceEngine:
     async def open_session(self, request: SpeechRequest) -> CosyVoiceSession:
         """See `Engine`."""
         voice, require_allowed = self._voices.get(request.voice)
-        self._refuse_unsupported(request)
+        refuse_unsupported(request, self._capabilities)
         if request.source is not None:
             return ConversionSession(
                 self._stages,
@@ -263,47 +262,6 @@ class CosyVoiceEngine:
             request.tenant,
             whole_text=whole is not None,
         )
-
-    def _refuse_unsupported(self, request: SpeechRequest) -> None:
-        able = self._capabilities
-        slowest, fastest = able.speed
-        # Written so that NaN is refused too.
-        if not slowest <= request.speed <= fastest:
-            raise UnsupportedFeature(
-                f"The model {able.model} speaks at speeds from {slowest:g} to {fastest:g}.",
-                field="speed",
-                limit=fastest if request.speed > fastest else slowest,
-            )
-        if request.instruct and Mode.INSTRUCT not in able.modes:
-            raise UnsupportedFeature(
-                f"The model {able.model} takes no instructions.", field="instruct"
-            )
-        if request.language is not None:
-            known = ", ".join(sorted(able.languages))
-            if request.language.split("-")[0].lower() not in able.languages:
-                raise UnsupportedFeature(
-                    f"The model {able.model} speaks {known}.", field="language", limit=known
-                )
-        if request.source is not None:
-            self._refuse_conversion(request)
-        for field in ("first_hop", "max_hop", "hop_growth"):
-            if able.hop_tokens is None and getattr(request, field) is not None:
-                raise UnsupportedFeature(f"The model {able.model} has no hops.", field=field)
-
-    def _refuse_conversion(self, request: SpeechRequest) -> None:
-        able = self._capabilities
-        if Mode.VOICE_CONVERSION not in able.modes:
-            raise UnsupportedFeature(
-                f"The model {able.model} cannot convert voices: its speech tokenizer is not there.",
-                field="source",
-            )
-        for field in ("instruct", "language"):
-            if getattr(request, field) is not None:
-                raise UnsupportedFeature(
-                    f"A conversion says what the recording says; it takes no {field}.", field=field
-                )
-        assert request.source is not None
-        check_source(request.source)
 
     def _for(self, request: SpeechRequest) -> SessionSettings:
         """Return the deployment's settings with the request's speed and hops."""
