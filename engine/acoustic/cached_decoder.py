@@ -12,6 +12,7 @@ from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow import Flow
 from antiphon.engine.flow.graphs import GPU_BUCKETS, CapturedVelocity
 from antiphon.engine.flow.step import CachedFlow
+from antiphon.engine.vocoder.graphs import CapturedAdvance
 from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.vocoder.source import SourceNoise
 
@@ -44,5 +45,9 @@ def cached_decoder(flow: Flow, hift: HiFT, settings: EngineSettings) -> Decoder:
         buckets=GPU_BUCKETS if settings.cuda_graphs else None,
         velocity=CapturedVelocity if settings.cuda_graphs else None,
     )
-    vocoder = Vocoder(hift.prepare_for_serving(), SourceNoise(flow.config, hift.config))
+    vocoder = Vocoder(
+        hift.prepare_for_serving(),
+        SourceNoise(flow.config, hift.config),
+        CapturedAdvance(hift) if settings.cuda_graphs else None,
+    )
     return Decoder(streamer, vocoder, flow.config.vocab_size)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from antiphon.engine.errors import SynthesisFailed
+from antiphon.engine.vocoder.graphs import CapturedAdvance
 from antiphon.engine.vocoder.hift import HiFT, VocoderState
 from antiphon.engine.vocoder.source import SourceNoise
 from antiphon.engine.watermark.marked import FloatSamples
@@ -42,8 +43,12 @@ class SpeechState:
 class Vocoder:
     """Weights of the vocoder and its fixed noise; moves `SpeechState` values forward."""
 
-    def __init__(self, hift: HiFT, noise: SourceNoise) -> None:
+    def __init__(
+        self, hift: HiFT, noise: SourceNoise, advance: CapturedAdvance | None = None
+    ) -> None:
+        """`advance` stands in for the module's own where calls are captured."""
         self._hift = hift
+        self._advance = advance or hift.advance
         self._noise = noise
         self.sample_rate = hift.config.sampling_rate
         self._device = hift.m_source.l_linear.weight.device
@@ -74,10 +79,26 @@ class Vocoder:
         noise, after = self._noise.draw(state.noise, own)
         if beyond:
             noise = torch.cat([noise, self._noise.draw(after, beyond)[0]])
-        samples, vocoder = self._hift.advance(
+        samples, vocoder = self._advance(
             state.mel[None], noise[None].to(self._device), state.vocoder, final=final
         )
-        heard = samples[0].cpu()
-        if not bool(torch.isfinite(heard).all()):
-            raise SynthesisFailed("the vocoder produced samples that are not finite")
-        return heard.numpy(), SpeechState(vocoder, after, state.mel[frames:])
+        return heard(samples[0]), SpeechState(vocoder, after, state.mel[frames:])
+
+
+def heard(samples: Tensor) -> FloatSamples:
+    """Bring (samples,) to the host.
+
+    From a GPU through pinned memory, which the copy engine fills while other streams compute; the
+    thread that waits is the worker's, never the event loop's.
+
+    Raises:
+        SynthesisFailed: non-finite samples.
+    """
+    if samples.is_cuda:
+        host = torch.empty(samples.shape, dtype=samples.dtype, pin_memory=True)
+        host.copy_(samples, non_blocking=True)
+        torch.cuda.current_stream(samples.device).synchronize()
+        samples = host
+    if not bool(torch.isfinite(samples).all()):
+        raise SynthesisFailed("the vocoder produced samples that are not finite")
+    return samples.numpy()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from antiphon.engine.errors import SynthesisFailed
+from antiphon.engine.acoustic.speech import heard
 from antiphon.engine.vocoder.windows import WindowedVocoder, WindowState
 from antiphon.engine.watermark.marked import FloatSamples
 
@@ -55,8 +55,5 @@ class WindowSpeechVocoder:
             SynthesisFailed: non-finite samples.
         """
         samples, window = self._windows.advance(state.mel[None], state.window, final=final)
-        heard = samples[0].cpu()
-        if not bool(torch.isfinite(heard).all()):
-            raise SynthesisFailed("the vocoder produced samples that are not finite")
         done = window.frames - state.window.frames
-        return heard.numpy(), WindowSpeech(window, state.mel[done:])
+        return heard(samples[0]), WindowSpeech(window, state.mel[done:])

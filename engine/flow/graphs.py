@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,12 +22,13 @@ from antiphon.engine.flow.workspace import Workspace
 GPU_BUCKETS = Buckets(rows=2, frames=25, chunks=4)
 """Six shapes of rows up to 64, two of frames, a few of chunks."""
 
+T = TypeVar("T")
 Result = tuple[Tensor, Tensor]
 Replay = Callable[[], Result]
 Record = Callable[[Callable[[], Result]], Replay]
 
 
-def record_on_cuda(call: Callable[[], Result]) -> Replay:
+def record_on_cuda(call: Callable[[], T]) -> Callable[[], T]:
     """Run a call until its libraries have settled, then capture it; returns the replay."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
@@ -38,7 +40,7 @@ def record_on_cuda(call: Callable[[], Result]) -> Replay:
     with torch.cuda.graph(graph):
         result = call()
 
-    def replay() -> Result:
+    def replay() -> T:
         graph.replay()
         return result
 
