@@ -27,6 +27,7 @@ from antiphon.server.protocols.openai import FORMATS
 from antiphon.server.settings import TurnSettings
 
 _RATE = 24_000
+_HEARD_RATE = 16_000
 _READ_AT_ONCE = 4
 """Recordings that arrive or are decoded at the same time; each may be as large as an upload."""
 
@@ -107,4 +108,10 @@ async def _form(content_type: str, body: bytes) -> tuple[ConversionForm, bytes]:
 
 
 def _decoded(audio: bytes) -> DecodedAudio:
-    return decode_audio(audio, max_seconds=MAX_SOURCE_S, max_bytes=len(audio) or 1)
+    """Decode a recording, and keep no more of it than the tokenizers hear: 19 MB for 300 s."""
+    from antiphon.engine.voice.resample import resample
+
+    decoded = decode_audio(audio, max_seconds=MAX_SOURCE_S, max_bytes=len(audio) or 1)
+    if decoded.rate <= _HEARD_RATE:
+        return decoded
+    return DecodedAudio(resample(decoded.samples, decoded.rate, _HEARD_RATE), _HEARD_RATE)
