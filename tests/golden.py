@@ -31,8 +31,11 @@ def golden_path(relative: str) -> Path:
 
 
 def model_dir(version: int) -> Path:
-    """Return the tiny official-layout checkpoint of a generation."""
-    return golden_path(f"tiny-cosyvoice{version}")
+    """Return the tiny official-layout checkpoint of a generation.
+
+    Of version 2 the project holds the tokenizer alone (`golden_path`), which is no checkpoint.
+    """
+    return golden_path(f"tiny-cosyvoice{version}/llm.pt").parent
 
 
 def speaking_model_dir(version: int) -> Path:

@@ -11,12 +11,14 @@ import pytest
 from antiphon.engine.checkpoint.config import ModelGeneration
 from antiphon.engine.checkpoint.tokenizer import TextTokenizer, load_tokenizer
 from antiphon.engine.text.upstream_split import MAX_UNITS, has_chinese, split, tidy
-from tests.golden import golden_path, model_dir
+from tests.golden import golden_path
 
 
 @cache
 def tokenizer(version: int) -> TextTokenizer:
-    return load_tokenizer(model_dir(version) / "CosyVoice-BlankEN", ModelGeneration(version))
+    return load_tokenizer(
+        golden_path(f"tiny-cosyvoice{version}/CosyVoice-BlankEN"), ModelGeneration(version)
+    )
 
 
 def cases(version: int) -> list[dict[str, Any]]:
