@@ -52,9 +52,10 @@ class Engine:
 
     def __init__(self, config: Path | None = None) -> None:
         from antiphon.server.config import load_config
-        from antiphon.server.loading import load_engines
+        from antiphon.server.loading import in_this_process, load_engines
 
-        self._engines = load_engines(load_config(config))
+        # A script need not guard its entry, so nothing may start it a second time.
+        self._engines = load_engines(in_this_process(load_config(config)))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

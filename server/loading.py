@@ -212,6 +212,17 @@ def house_checkpoint() -> Path | None:
     return directory if directory.is_dir() else None
 
 
+def in_this_process(config: Config) -> Config:
+    """Return a configuration whose engines start no process of ours."""
+    engines = [
+        section.model_copy(update={"acoustic_process": False})
+        if isinstance(section, CosyVoiceEngineSection)
+        else section
+        for section in config.engines
+    ]
+    return config.model_copy(update={"engines": tuple(engines)})
+
+
 def load_engines(config: Config) -> EngineSet:
     """Load the watermark, then every engine; nothing is loaded where all cannot fit.
 
