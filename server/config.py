@@ -129,10 +129,12 @@ class CosyVoiceEngineSection(_EngineSection):
     left_context_chunks: int | None = Field(default=8, ge=1, le=10_000)
     """Chunks (1 s each) that the flow looks back on; None for all, whose cost grows with a turn."""
     acoustic_process: bool = True
-    """Compute flow and vocoder in a process of their own. In a thread they take half the memory
-    and, beside the speech LM, twice the time."""
+    """Compute flow and vocoder in a process of their own. A thread saves one copy of the
+    libraries in memory and, beside the speech LM, takes about twice the time (docs/engine.md)."""
     precision: Literal["float32", "bfloat16", "float16"] | None = None
     """Of the flow's weights and caches; None for float32 on a CPU and bfloat16 on a GPU."""
+    cuda_graphs: bool | None = None
+    """Capture calls of flow and vocoder; None: on a GPU yes."""
     cache_mib: int | None = Field(default=None, ge=1)
     """Memory for keys and values of all turns and voices; None for 1024 on a CPU, a quarter of a
     GPU up to 32768, of which voices that nobody speaks with may hold half and a quarter."""

@@ -195,6 +195,8 @@ def engine_acoustics(
     chosen: dict[str, Any] = {"own_process": section.acoustic_process}
     if section.precision is not None:
         chosen["precision"] = section.precision
+    if section.cuda_graphs is not None:
+        chosen["cuda_graphs"] = section.cuda_graphs
     cache_mib = section.cache_mib
     if cache_mib is None and device != "cpu":
         card_gib = device_gib(device) if card_gib is None else card_gib
