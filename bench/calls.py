@@ -149,7 +149,7 @@ def draw(rows: list[Row]) -> Any:
     """First sounds by door."""
 
     def on(axes: Axes) -> None:
-        chosen = [row for row in rows if row["calls"] == 1 and row["speech"] == "live"]
+        chosen = [row for row in rows if row["calls"] == 1 and row["late frames"] is None]
         names = [str(row["door"]) for row in chosen]
         axes.barh(names, [float(row["first sound ms"] or 0) for row in chosen], color="#0d6b64")
         axes.set_xlabel("text in to first sound at the peer, ms (one call, live synthesis)")
