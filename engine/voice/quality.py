@@ -70,6 +70,7 @@ class QualityThresholds:
     speaker_similarity: Bounds = Bounds(warn=0.65, refuse=0.3, higher_is_better=True)
     """Between the two most different parts of the recording."""
     opinion_score: Bounds = Bounds(warn=1.7, refuse=None, higher_is_better=True)
+    """Clean synthetic speakers score 1.7 to 3.0, speech without its phases 1.3 to 1.6."""
 
 
 @dataclass(frozen=True, slots=True)
