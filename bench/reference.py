@@ -32,7 +32,7 @@ from antiphon.engine.voice.consent import Consent
 from antiphon.engine.voice.enrol import MIN_REFERENCE_S, EnrolmentSettings, enrol
 from antiphon.engine.voice.folder import VoiceFolder
 from antiphon.engine.voice.quality import Bounds, QualityThresholds
-from antiphon.engine.voice.quality_measures import analyse, snr_db
+from antiphon.engine.voice.quality_measures import analyse
 from antiphon.engine.voice.reference import MAX_REFERENCE_S, ReferenceExtractor
 from antiphon.engine.voice.resample import resample
 from antiphon.engine.voice.store import VoiceStore
@@ -53,7 +53,9 @@ NOISE_DB = 10.0
 LIKENESS_BOUND = 0.03
 """Likeness that noise at 10 dB may still cost once it was taken out, …"""
 NOISE_BOUND_DB = 1.5
-"""… and what it may then add to the noise of what is spoken."""
+"""… and by how much it may then raise the noise floor of what is spoken."""
+FLOOR_DB = -60.0
+"""Under the speech. What is quieter is not heard and counts as this."""
 PAUSE_S = 0.3
 ANYTHING = Bounds(warn=0.0, refuse=None, higher_is_better=True)
 NO_GATE = QualityThresholds(
@@ -102,7 +104,8 @@ class Cell:
     """Seconds that the references really have."""
     own: list[float] = field(default_factory=list)
     other: list[float] = field(default_factory=list)
-    snr: list[float] = field(default_factory=list)
+    floor: list[float] = field(default_factory=list)
+    """dB under the speech that was made."""
 
     def row(self) -> Row:
         """Return the figures as a table row."""
@@ -112,7 +115,7 @@ class Cell:
             "likeness": statistics.fmean(self.own),
             "to another": statistics.fmean(self.other),
             "WER %": 100 * self.errors / max(1, self.words),
-            "output SNR dB": statistics.fmean(self.snr),
+            "noise floor dB": statistics.fmean(self.floor),
         }
 
 
@@ -219,7 +222,15 @@ def _measure(
         errors, words = word_errors(text, transcribe(samples, RATE_HZ))
         cell.errors += errors
         cell.words += words
-        cell.snr.append(snr_db(analyse(resample(samples, RATE_HZ, 16_000))))
+        cell.floor.append(noise_floor_db(samples))
+
+
+def noise_floor_db(samples: measure.Samples) -> float:
+    """Level of the quietest tenth of 10 ms frames against the speech, not under `FLOOR_DB`."""
+    heard = analyse(resample(samples, RATE_HZ, 16_000))
+    speech = heard.bands[heard.active].sum(axis=1).mean() if heard.active.any() else 1.0
+    quiet = float(np.percentile(heard.level_db, 10))
+    return max(FLOOR_DB, quiet - 10 * float(np.log10(speech)))
 
 
 def clean_up_rows(cells: Sequence[Cell]) -> list[Row]:
@@ -232,7 +243,7 @@ def clean_up_rows(cells: Sequence[Cell]) -> list[Row]:
     rows: list[Row] = []
     for condition in CONDITIONS[1:]:
         likeness = mean("clean", lambda cell: cell.own) - mean(condition, lambda cell: cell.own)
-        noise = mean("clean", lambda cell: cell.snr) - mean(condition, lambda cell: cell.snr)
+        noise = mean(condition, lambda cell: cell.floor) - mean("clean", lambda cell: cell.floor)
         rows.append(
             {
                 "reference": condition,
