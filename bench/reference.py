@@ -268,6 +268,7 @@ def drawing(cells: Sequence[Cell]) -> Callable[[Axes], None]:
             errors.plot(x, wer, "x--", color=line.get_color(), alpha=0.6)
         axes.set_xscale("log")
         axes.set_xticks([cell.seconds for cell in cells], [f"{c.seconds:g}" for c in cells])
+        axes.minorticks_off()
         axes.set_xlabel("reference, s")
         axes.set_ylabel("likeness (lines)")
         errors.set_ylabel("word error rate, % (dashed)")
