@@ -57,7 +57,7 @@ def sentences(path: Path = NANO / "test_sentences.json") -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("streamed", [True, False], ids=["bi-stream", "plain"])
 async def test_a_hundred_sentences_are_spoken_as_the_deployment_samples(streamed: bool) -> None:
-    """Live sessions run in the bi-stream layout also for whole texts: it slips no more."""
+    """Live sessions run in the bi-stream layout also for whole texts, though plain slips less."""
     section = load_config(golden.ROOT / "configs" / "nano.yaml", environment={}).engines[0]
     assert isinstance(section, CosyVoiceEngineSection)
     assert section.top_p is not None

@@ -268,57 +268,6 @@ async def test_a_sampled_fill_is_never_fed_by_either_backend(lm: VLLMSpeechLM, s
     assert await collect(lm, request) == expected
 
 
-@VERSION_3
-@pytest.mark.parametrize("ends_by", ["fill", "length"])
-async def test_vllm_forgets_the_last_sample_of_an_input(lm: VLLMSpeechLM, ends_by: str) -> None:
-    """What the streamed way rests upon, whether a stop or the length ended the input before."""
-    from vllm import SamplingParams
-    from vllm.engine.protocol import StreamingInput
-    from vllm.inputs import TokensPrompt
-    from vllm.sampling_params import RequestOutputKind
-
-    engine, vocabulary = lm.engine.get(), lm.builder.vocabulary
-    text = [vocabulary.text(token) for token in checkpoint(3).tokenizer.encode(HELLO)]
-    first, second = [vocabulary.sos, *text[:6]], text[6:]
-    likely = await lm.sample_once(engine, first, logprobs=1)
-    last = max(likely, key=lambda token: likely[token])
-    stops = [last] if ends_by == "fill" else []
-
-    def params() -> SamplingParams:
-        return SamplingParams(
-            temperature=0.0, max_tokens=1 if ends_by == "length" else 5, logprobs=5,
-            stop_token_ids=stops, ignore_eos=True, detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
-        )  # fmt: skip
-
-    ended = asyncio.Event()
-
-    async def inputs() -> AsyncIterator[StreamingInput]:
-        for part in (first, second):
-            yield StreamingInput(
-                prompt=TokensPrompt(prompt_token_ids=part), sampling_params=params()
-            )
-            await ended.wait()
-
-    found: dict[int, float] = {}
-    heard: list[int] = []
-    async for output in engine.generate(inputs(), params(), lm.next_id()):
-        completion = output.outputs[0]
-        if completion.token_ids:
-            heard.append(completion.token_ids[0])
-            entries = completion.logprobs or []
-            found = {token: value.logprob for token, value in entries[0].items()}
-        if len(heard) == 2:
-            break
-        if completion.finish_reason is not None:
-            ended.set()
-    assert heard[0] == last
-    without = await lm.sample_once(engine, first + second, logprobs=5)
-    fed = await lm.sample_once(engine, [*first, last, *second], logprobs=5)
-    assert found == pytest.approx(without, abs=1e-4)
-    assert found != pytest.approx(fed, abs=1e-3)
-
-
 def kv_use() -> float:
     """Return the share of key and value memory in use, as vLLM reported it last."""
     from prometheus_client import REGISTRY
