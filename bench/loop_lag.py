@@ -25,9 +25,9 @@ from antiphon.engine.acoustic.interface import CHUNK_TOKENS, AcousticSettings
 from antiphon.engine.acoustic.loader import load_acoustic_engine
 from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.checkpoint import Checkpoint
+from antiphon.engine.prompts import PromptMaker
 from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
-from antiphon.engine.voice.voice import LMPrompt
 from bench.acoustic_lab import model_switch, open_model, speech_codes, voices
 from bench.report import publish, switches
 
@@ -69,6 +69,8 @@ async def _speak_for(
     """
     engine = load_acoustic_engine(checkpoint, settings)
     lm = TorchSpeechLM.load(checkpoint, slots=1, positions=512) if work.with_lm else None
+    prompts = PromptMaker(checkpoint)
+    lm_prompt = prompts.fit(prompts.stored(next(iter(checkpoint.voices.values())))).prompt
     prompt, codes = voices(checkpoint)[0], speech_codes(checkpoint, CHUNK_TOKENS)
     await engine.warm_voice(prompt, AcousticSettings())
     end = time.monotonic() + work.seconds
@@ -86,7 +88,7 @@ async def _speak_for(
         while time.monotonic() < end:
             sampling = Sampling(0.8, 25, 10, 0.8, seed=number)
             number += 1
-            async for _ in lm.generate(SpeechLMRequest(LMPrompt(), TEXT_IDS, sampling)):
+            async for _ in lm.generate(SpeechLMRequest(lm_prompt, TEXT_IDS, sampling)):
                 if time.monotonic() >= end:
                     break
 
