@@ -108,6 +108,16 @@ def test_nano_is_understood_as_well_as_its_card_says(nano: str) -> None:
     assert_all_marked(heard)
 
 
+def test_a_long_streamed_turn_in_a_nano_voice_is_understood_as_its_sentences_are(nano: str) -> None:
+    """Longer than the checkpoint was trained on: the LM speaks it in segments."""
+    text = " ".join([*OWN, *HELD_OUT])
+    sentences = listen(nano, [*OWN, *HELD_OUT], ["hazel"], 0.0)
+    samples = say(nano, text, "hazel", 20.0)
+    together = transcribe_long(samples)
+    assert word_error_rate([(text, together)]) <= wer(sentences) + 0.02
+    assert_all_marked([Heard(text, samples, together)])
+
+
 def transcribe_long(samples: FloatSamples) -> str:
     """Transcribe pieces that are cut where it is quiet, each within what Whisper hears at once."""
     pieces = []
