@@ -31,13 +31,13 @@ _KEEP_ALIVE_S = 20
 
 _log = structlog.get_logger("antiphon.server")
 
-OnReady = Callable[[str], None]
+OnReady = Callable[["Server"], None]
 
 
 def serve(config: Config, *, on_ready: OnReady | None = None) -> None:
     """Serve until SIGINT or SIGTERM; open turns may end first. A second signal stops at once.
 
-    `on_ready` is called with the server's address once every engine has spoken.
+    `on_ready` is called with the server once every engine has spoken.
 
     Raises:
         AntiphonError: the configuration cannot work, or something it names cannot be loaded.
@@ -72,7 +72,7 @@ async def _serve(
     async with running(config, engines, listener=listener) as server:
         settle()
         if on_ready is not None and not stop.is_set():
-            on_ready(server.url)
+            on_ready(server)
         await stop.wait()
         _log.info("draining", limit_s=config.server.limits.drain_s)
         draining = asyncio.create_task(server.house.drain())

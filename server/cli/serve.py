@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.server.cli.console import err, print_json
-from antiphon.server.config import Config, load_config
+from antiphon.server.config import load_config
 
 
 def run_server(
@@ -30,13 +32,15 @@ def run_server(
     config = load_config(path, overrides=_overrides(host, port), model_dir=model_dir)
     if exit_with_parent:
         threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
-    from antiphon.server.run import serve
+    from antiphon.server.run import Server, serve
 
-    def on_ready(url: str) -> None:
+    def on_ready(server: Server) -> None:
+        # What is spoken with where a request names nobody; the configuration may leave it open.
+        model, voice = server.house.engines.default_voice
         if as_json:
-            print_json({"url": url, "model": config.model, "voice": config.voice})
+            print_json({"url": server.url, "model": model, "voice": voice})
         else:
-            _tell(url, config)
+            _tell(server.url, model, voice)
 
     serve(config, on_ready=on_ready)
 
@@ -56,16 +60,23 @@ def _stop_at_end_of_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _tell(url: str, config: Config) -> None:
-    err.print(f"Serving {config.model} at [bold]{url}[/bold], voice {config.voice}. Talk to it:\n")
+def _tell(url: str, model: str, voice: str | None) -> None:
+    if voice is None:
+        err.print(f"Serving {model} at {url}. It has no voice yet; make one:\n", markup=False)
+        err.print(
+            f"  antiphon voices add FILE --name NAME --consent-by WHO --url {url}", markup=False
+        )
+    else:
+        err.print(f"Serving {model} at {url}, voice {voice}. Talk to it:\n", markup=False)
+        err.print(f'  antiphon say "Hello there." --url {url}', markup=False)
+        asked = {"model": model, "voice": voice, "input": "Hello there.", "response_format": "wav"}
+        body = json.dumps(asked, ensure_ascii=False, separators=(",", ":"))
+        err.print(
+            f"  curl {url}/v1/audio/speech -H 'Content-Type: application/json' -o hello.wav \\\n"
+            f"    -d {shlex.quote(body)}",
+            markup=False,
+        )
     err.print(f"  {url}/ is a page to hear it in", markup=False)
-    err.print(f'  antiphon say "Hello there." --url {url}', markup=False)
-    err.print(
-        f"  curl {url}/v1/audio/speech -H 'Content-Type: application/json' -o hello.wav \\\n"
-        f'    -d \'{{"model":"{config.model}","voice":"{config.voice}",'
-        f'"input":"Hello there.","response_format":"wav"}}\'',
-        markup=False,
-    )
     socket = url.replace("http", "ws", 1)
     err.print(f"  WebSocket {socket}/v1/audio/speech/stream (docs/protocol.md)\n", markup=False)
     err.print("Ctrl-C stops it.")

@@ -27,7 +27,7 @@ from tests.server.tone_engine import ToneEngine
 PROGRAM = """
 from antiphon.server.config import load_config
 from antiphon.server.run import serve
-serve(load_config(), on_ready=lambda url: print(url, flush=True))
+serve(load_config(), on_ready=lambda server: print(server.url, flush=True))
 """
 KEY = "a-key-for-the-process"
 ENVIRONMENT = {
