@@ -24,7 +24,7 @@ STREAM_PATH = "/v1/audio/speech/stream"
 def create_app(house: House, calls: Calls) -> Starlette:
     """Assemble the routes of a server."""
     http = HttpPart(house)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/healthz", http.healthz),
             Route("/readyz", http.readyz),
@@ -44,6 +44,9 @@ def create_app(house: House, calls: Calls) -> Starlette:
         ],
         exception_handlers={404: unknown_path, 405: wrong_method},
     )
+    # A path is served as it is written or not at all.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _browser_routes(house: House, calls: Calls, http: HttpPart) -> list[BaseRoute]:

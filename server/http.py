@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from antiphon.engine.audio_file import decode_audio
 from antiphon.engine.errors import AntiphonError, InvalidRequest
@@ -24,6 +24,7 @@ from antiphon.server.openapi import document
 MAX_DETECT_SECONDS = 600.0
 _DETECTIONS_AT_ONCE = 4
 """Detection is heavy and must not take the machine from those who are being spoken to."""
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -46,10 +47,9 @@ async def unknown_path(request: Request, _: Exception) -> Response:
     )
 
 
-async def wrong_method(request: Request, error: Exception) -> Response:
+async def wrong_method(request: Request, _: Exception) -> Response:
     """The answer to a method that a path does not have."""
-    assert isinstance(error, HTTPException)
-    allowed = (error.headers or {}).get("Allow", "")
+    allowed = ", ".join(_methods_of(request))
     refusal = WrongMethod(
         f"{request.url.path[:200]} is not served by {request.method[:20]}.",
         field="method",
@@ -58,6 +58,18 @@ async def wrong_method(request: Request, error: Exception) -> Response:
     answer = error_response(refusal)
     answer.headers["allow"] = allowed
     return answer
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Every method of a path: it may have a route for each."""
+    return [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
 
 
 class HttpPart:

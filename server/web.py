@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
@@ -37,16 +37,32 @@ class _Page(StaticFiles):
                 message["headers"] = [*message["headers"], *_HEADERS]
             await send(message)
 
-        if scope["type"] == "http":
-            await super().__call__(scope, receive, with_headers)
-        else:
-            # A WebSocket to a path that does not exist.
-            await send({"type": "websocket.close", "code": 1000})
+        await super().__call__(scope, receive, with_headers)
+
+
+class PageMount(Mount):
+    """The page at the root, which claims the paths of its own files and no others.
+
+    A plain mount claims every path: one that exists only for POST would answer a GET as an unknown
+    file, and a wrong method with the methods of files.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__("/", _Page(directory=directory, html=True))
+        files = (file.relative_to(directory) for file in directory.rglob("*") if file.is_file())
+        self._paths = frozenset({"/", *(f"/{file.as_posix()}" for file in files)})
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See `BaseRoute`."""
+        if scope["type"] != "http" or scope["path"] not in self._paths:
+            return Match.NONE, {}
+        _, child = super().matches(scope)
+        return (Match.FULL if scope["method"] in ("GET", "HEAD") else Match.PARTIAL), child
 
 
 def web_routes() -> list[BaseRoute]:
-    """The page, below every other route; nothing where its files are not installed."""
+    """The page; nothing where its files are not installed."""
     directory = web_directory()
     if not directory.is_dir():
         return []
-    return [Mount("/", _Page(directory=directory, html=True))]
+    return [PageMount(directory)]

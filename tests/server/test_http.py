@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from antiphon.engine.audio_file import decode_audio
@@ -350,6 +351,59 @@ async def test_what_is_not_served_is_refused_as_json() -> None:
     assert wrong.status_code == 405
     assert wrong.json()["error"]["code"] == "wrong_method"
     assert wrong.json()["error"]["limit"] == wrong.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/audio/speech", {"POST"}),
+        ("/v1/audio/convert", {"POST"}),
+        ("/v1/watermark/detect", {"POST"}),
+        ("/v1/models", {"GET", "HEAD"}),
+        ("/v1/voices", {"GET", "HEAD", "POST"}),
+        ("/v1/voices/ada", {"DELETE", "GET", "HEAD"}),
+        ("/v1/calls/some", {"DELETE"}),
+        ("/", {"GET", "HEAD"}),
+        ("/main.js", {"GET", "HEAD"}),
+    ],
+)
+async def test_a_wrong_method_is_told_every_method_of_the_path(
+    path: str, allowed: set[str]
+) -> None:
+    async with serving() as server, calling(server) as http:
+        for method in {"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"} - allowed:
+            answer = await http.request(method, path)
+            assert (method, answer.status_code) == (method, 405)
+            assert answer.headers["allow"] == ", ".join(sorted(allowed))
+            if method != "HEAD":
+                error = answer.json()["error"]
+                assert (error["code"], error["limit"]) == (
+                    "wrong_method",
+                    answer.headers["allow"],
+                )
+
+
+async def test_the_page_is_served_and_claims_no_other_path() -> None:
+    async with serving() as server, calling(server) as http:
+        for path in ("/", "/index.html", "/main.js", "/style.css"):
+            for method in ("GET", "HEAD"):
+                answer = await http.request(method, path)
+                assert (path, answer.status_code) == (path, 200)
+                assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        for path in (
+            "/nothing.js",
+            "/v1",
+            "/v1/audio/speech/",
+            "/v1/audio/speech/stream",
+            "/%2e%2e/pyproject.toml",
+        ):
+            for method in ("GET", "HEAD", "POST", "DELETE"):
+                answer = await http.request(method, path)
+                assert (path, answer.status_code) == (path, 404)
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(server.ws + "/nothing", proxy=None):
+                pass
+        assert refused.value.response.status_code in (403, 404)
 
 
 @pytest.mark.parametrize(
