@@ -149,7 +149,11 @@ def doctor(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Report what this machine can run and what is missing."""
+    """Report what this machine can run and what is missing.
+
+    Exit code: 0 where nothing is wrong, 1 where the report has problems, 2 where it could not be
+    made. Optional parts that are not installed are no problems.
+    """
     from antiphon.server.cli.doctor import run_doctor
 
     with readable_errors(as_json=json):

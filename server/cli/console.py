@@ -14,6 +14,8 @@ from rich.console import Console
 from antiphon.engine.errors import AntiphonError
 
 EXIT_ERROR = 2
+EXIT_PROBLEMS = 1
+"""The command did its work, and what it found is not as it should be."""
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from antiphon.engine.errors import AntiphonError
-from antiphon.server.cli.console import EXIT_ERROR, out, print_json, progress
+from antiphon.server.cli.console import EXIT_PROBLEMS, out, print_json, progress
 from antiphon.server.cli.memory_table import examine_memory, print_memory
 from antiphon.server.config import (
     Config,
@@ -44,9 +44,10 @@ OPTIONAL_PARTS = {"stored voices", "speech tokenizer", "speaker encoder"}
 
 
 def run_doctor(model: Path | None, config_path: Path | None, *, as_json: bool) -> None:
-    """Print the report; exit code 2 where the models do not fit this device's memory.
+    """Print the report; exit code 1 where it has problems.
 
     Raises:
+        Exit: 1, after the report. Optional parts that are not installed are no problems.
         InvalidConfiguration: the configuration file itself cannot work.
     """
     config = load_config(config_path)
@@ -56,8 +57,8 @@ def run_doctor(model: Path | None, config_path: Path | None, *, as_json: bool) -
         print_json(report)
     else:
         _print(report)
-    if report["memory"]["problem"] is not None:
-        raise typer.Exit(EXIT_ERROR)
+    if report["problems"]:
+        raise typer.Exit(EXIT_PROBLEMS)
 
 
 def examine(config: Config, model: Path | None = None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_loaded(
         load_engines(load_config(path, environment={}))
     assert refused.value.field == "memory_gib"
     result = CliRunner().invoke(app, ["doctor", "--config", str(path)])
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert says in " ".join(result.stdout.split())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from antiphon.server.cli.app import app
-from antiphon.server.cli.doctor import checkpoint_files
+from antiphon.server.cli.doctor import checkpoint_files, examine
+from antiphon.server.config import load_config
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "tiny-cosyvoice3"
 
@@ -117,3 +119,32 @@ def test_the_doctor_looks_into_a_checkpoint(tmp_path: Path) -> None:
 
     nothing = CliRunner().invoke(app, ["doctor", "--model", str(tmp_path), "--json"])
     assert any(str(tmp_path) in problem for problem in json.loads(nothing.stdout)["problems"])
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_doctor_ends_with_1_where_it_reports_problems(tmp_path: Path, as_json: bool) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "model: tiny\nwatermark: {name: none}\nengines:\n"
+        f"  - {{name: tiny, kind: cosyvoice, model_dir: {GOLDEN}}}\n"
+    )
+    options = ["doctor", "-c", str(config), *(["--json"] if as_json else [])]
+    well = CliRunner().invoke(app, options)
+    assert well.exit_code == 0, well.stdout
+    ill = CliRunner().invoke(app, [*options, "--model", str(tmp_path / "nothing")])
+    assert ill.exit_code == 1
+    assert "does not exist" in " ".join(ill.stdout.split())
+    if as_json:
+        assert json.loads(well.stdout)["problems"] == []
+        assert len(json.loads(ill.stdout)["problems"]) == 1
+
+
+def test_parts_that_are_optional_are_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = importlib.util.find_spec
+    absent = {"sounddevice", "aiortc", "vllm", "opuslib"}
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in absent else there(name)
+    )
+    report = examine(load_config(environment={}, overrides={"watermark.name": "none"}))
+    assert not any(report["optional"].values())
+    assert report["problems"] == []
