@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -16,10 +16,7 @@ from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
 from antiphon.engine.conversion import ConversionSession
 from antiphon.engine.engine_voices import EngineVoices, RequireAllowed
-from antiphon.engine.errors import (
-    InvalidConfiguration,
-    InvalidRequest,
-)
+from antiphon.engine.errors import InvalidRequest
 from antiphon.engine.generations import (
     choose_device,
     fitted_settings,
@@ -264,28 +261,18 @@ class CosyVoiceEngine:
         )
 
     def _for(self, request: SpeechRequest) -> SessionSettings:
-        """Return the deployment's settings with the request's speed and hops."""
+        """Return the deployment's settings with the request's speed and hops.
+
+        Raises:
+            InvalidRequest: see `HopSettings.asked`.
+        """
         acoustic = replace(self._settings.acoustic, speed=request.speed)
         if request.lead_s is not None:
             acoustic = replace(acoustic, lead_s=request.lead_s)
-        settings = replace(self._settings, acoustic=acoustic)
-        asked = {
-            "first_hop": request.first_hop,
-            "max_hop": request.max_hop,
-            "growth": request.hop_growth,
-        }
-        wanted: dict[str, Any] = {n: value for n, value in asked.items() if value is not None}
-        if not wanted:
-            return settings
         hops = self._settings.hops
-        if request.max_hop is None and request.first_hop is not None:
-            wanted["max_hop"] = max(hops.max_hop, request.first_hop)
-        if request.first_hop is None and request.max_hop is not None:
-            wanted["first_hop"] = min(hops.first_hop, request.max_hop)
-        try:
-            return replace(settings, hops=replace(hops, **wanted))
-        except InvalidConfiguration as error:
-            raise InvalidRequest(error.message, field=error.field, limit=error.limit) from error
+        if self._capabilities.hop_tokens is not None:
+            hops = hops.asked(request.first_hop, request.max_hop, request.hop_growth)
+        return replace(self._settings, acoustic=acoustic, hops=hops)
 
     async def close(self) -> None:
         """See `Engine`."""

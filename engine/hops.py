@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from antiphon.engine.acoustic.interface import CHUNK_TOKENS, LOOK_AHEAD_TOKENS
-from antiphon.engine.errors import InvalidConfiguration
+from antiphon.engine.errors import InvalidConfiguration, InvalidRequest
 
 SMALLEST_HOP = 5
 """Four tokens are 160 ms, all of which the vocoder holds back: five is the first that sounds."""
@@ -24,7 +24,7 @@ LONGEST_LEAD_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HopSettings:
-    """The schedule of a deployment; a request may override `first_hop` and `max_hop`.
+    """The schedule of a deployment; a request may override all but the margin.
 
     Raises:
         InvalidConfiguration: a value outside its bounds, naming the field.
@@ -63,6 +63,31 @@ class HopSettings:
                 field="margin_s",
                 limit="0..5",
             )
+
+    def asked(
+        self, first_hop: int | None, max_hop: int | None, growth: float | None
+    ) -> HopSettings:
+        """Return the schedule of a request; None is the deployment's value.
+
+        Raises:
+            InvalidRequest: a value out of its bounds, or a first hop that is larger than the later
+                ones; `field` is the one that the request names.
+        """
+        first = self.first_hop if first_hop is None else first_hop
+        most = self.max_hop if max_hop is None else max_hop
+        if first > most:
+            raise InvalidRequest(
+                f"first_hop is {first}, but max_hop is {most}: the first hop is the smallest.",
+                field="max_hop" if first_hop is None else "first_hop",
+                limit=first if first_hop is None else most,
+            )
+        try:
+            return HopSettings(
+                first, most, self.growth if growth is None else growth, self.margin_s
+            )
+        except InvalidConfiguration as error:
+            field = "hop_growth" if error.field == "growth" else error.field
+            raise InvalidRequest(error.message, field=field, limit=error.limit) from error
 
 
 class HopPlan:

@@ -13,7 +13,7 @@ from antiphon.engine.errors import (
     UnknownVoice,
     UnsupportedFeature,
 )
-from antiphon.engine.hops import GROWTHS, LONGEST_LEAD_S
+from antiphon.engine.hops import GROWTHS, LONGEST_LEAD_S, HopSettings
 from antiphon.engine.interface import (
     MAX_INSTRUCTION,
     Capabilities,
@@ -73,7 +73,7 @@ class EngineSet:
         model: str,
         voice: str | None,
         watermark: Watermark,
-        first_hops: Mapping[str, int] | None = None,
+        hops: Mapping[str, HopSettings] | None = None,
         folder: VoiceFolder | None = None,
         isolated: Collection[str] = (),
     ) -> None:
@@ -83,7 +83,8 @@ class EngineSet:
         self.watermark = watermark
         self.folder = folder
         """Voices of this deployment that were made of recordings."""
-        self._first_hops = dict(first_hops or {})
+        self._hops = dict(hops or {})
+        """The schedule of each model that has hops."""
         self._isolated = frozenset(isolated)
         """Models whose callers share nothing cached."""
 
@@ -171,7 +172,11 @@ class EngineSet:
             ) from None
         first_hop = None
         if able.hop_tokens is not None:
-            first_hop = wanted.first_hop or self._first_hops.get(model)
+            first_hop = wanted.first_hop
+            if model in self._hops:
+                hops = self._hops[model]
+                hops = hops.asked(wanted.first_hop, wanted.max_hop, wanted.hop_growth)
+                first_hop = hops.first_hop
         return TurnSettings(
             model=model,
             request=SpeechRequest(

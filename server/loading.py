@@ -248,8 +248,8 @@ def load_engines(config: Config) -> EngineSet:
         model=config.model,
         voice=config.voice,
         watermark=watermark,
-        first_hops={
-            section.name: section.first_hop
+        hops={
+            section.name: section.hops()
             for section in config.engines
             if isinstance(section, CosyVoiceEngineSection)
         },

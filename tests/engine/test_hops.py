@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.engine.acoustic.interface import CHUNK_TOKENS, LOOK_AHEAD_TOKENS
-from antiphon.engine.errors import InvalidConfiguration
+from antiphon.engine.errors import InvalidConfiguration, InvalidRequest
 from antiphon.engine.hops import LARGEST_HOP, SMALLEST_HOP, HopPlan, HopSettings
 
 settings = st.builds(
@@ -72,3 +72,23 @@ def test_a_bad_value_is_refused_by_name(field: str, values: dict[str, float]) ->
     with pytest.raises(InvalidConfiguration) as error:
         HopSettings(**values)  # type: ignore[arg-type]
     assert error.value.field == field
+
+
+HOPS = st.none() | st.integers(SMALLEST_HOP, LARGEST_HOP)
+
+
+@given(settings, HOPS, HOPS)
+def test_a_request_lies_over_the_deployment_or_is_refused_by_name(
+    own: HopSettings, first: int | None, most: int | None
+) -> None:
+    resolved = (first or own.first_hop, most or own.max_hop)
+    if resolved[0] <= resolved[1]:
+        asked = own.asked(first, most, None)
+        assert (asked.first_hop, asked.max_hop) == resolved
+        assert (asked.growth, asked.margin_s) == (own.growth, own.margin_s)
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        own.asked(first, most, None)
+    named = "max_hop" if first is None else "first_hop"
+    assert refused.value.field == named
+    assert refused.value.limit == resolved[0 if named == "max_hop" else 1]

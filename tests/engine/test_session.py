@@ -303,6 +303,9 @@ async def test_requests_the_engine_cannot_do_are_refused_by_name(engine: CosyVoi
         (SpeechRequest("zero_shot", language="fi"), UnsupportedFeature, "language"),
         (SpeechRequest("zero_shot", first_hop=4), InvalidRequest, "first_hop"),
         (SpeechRequest("zero_shot", max_hop=100_000), InvalidRequest, "max_hop"),
+        (SpeechRequest("zero_shot", first_hop=26), InvalidRequest, "first_hop"),
+        (SpeechRequest("zero_shot", max_hop=7), InvalidRequest, "max_hop"),
+        (SpeechRequest("zero_shot", hop_growth=5.0), InvalidRequest, "hop_growth"),
     ]:
         with pytest.raises(error) as refused:
             await engine.open_session(request)

@@ -9,7 +9,10 @@ import pytest
 import pytest_asyncio
 
 from antiphon.engine.cosyvoice import CosyVoiceEngine
+from antiphon.engine.errors import InvalidRequest
+from antiphon.engine.hops import HopSettings
 from antiphon.engine.watermark.none import NoWatermark
+from antiphon.server.engines import EngineSet, Wanted
 from tests.golden import model_dir
 from tests.server.harness import Running, eventually, serving, talking
 
@@ -73,3 +76,29 @@ async def test_what_the_model_cannot_do_is_refused(
     async with talking(server) as client:
         await client.send("session.config", **{field: value})
         assert (await client.event("error"))["field"] == field
+
+
+async def test_a_hop_is_held_against_the_deployments_other_one(server: Running) -> None:
+    engine = server.engine
+    engines = EngineSet(
+        {"tiny": engine},
+        model="tiny",
+        voice=None,
+        watermark=NoWatermark(),
+        hops={"tiny": HopSettings(first_hop=8, max_hop=25)},
+    )
+    for wanted, field, limit in [
+        (Wanted(first_hop=26), "first_hop", 25),
+        (Wanted(max_hop=7), "max_hop", 8),
+        (Wanted(first_hop=12, max_hop=11), "first_hop", 11),
+    ]:
+        with pytest.raises(InvalidRequest) as refused:
+            engines.resolve(wanted)
+        assert (refused.value.field, refused.value.limit) == (field, limit)
+    for wanted, first in [
+        (Wanted(), 8),
+        (Wanted(first_hop=25), 25),
+        (Wanted(max_hop=8), 8),
+        (Wanted(first_hop=30, max_hop=30), 30),
+    ]:
+        assert engines.resolve(wanted).hop_tokens == first
