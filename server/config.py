@@ -45,7 +45,8 @@ class Limits(_Section):
     text_queue_chars: int = Field(default=20_000, ge=100, le=10_000_000)
     """Characters of one turn that are received and not yet spoken."""
     message_bytes: int = Field(default=131_072, ge=1_024, le=16_777_216)
-    """Longest WebSocket message. A longer one closes the connection (1009)."""
+    """Longest WebSocket message, and longest body of `POST /v1/audio/speech`. A longer message
+    closes the connection (1009)."""
     upload_bytes: int = Field(default=26_214_400, ge=1_024, le=1_073_741_824)
     """Longest body of an HTTP request with a file."""
     request_s: float = Field(default=60.0, ge=0.1, le=3600)

@@ -5,6 +5,7 @@ InvalidRequest (engine/errors.py)
 ├── UnspeakableCharacter  a control character or half of a surrogate pair in the text
 ├── WrongOrder            a message that has no meaning in the present state
 ├── TextTooLong           more text is waiting to be spoken than the limit allows
+├── BodyTooLarge          the body of an HTTP request is larger than the limit allows
 ├── UnknownCall           no call of that id goes on here
 ├── UnknownPath           nothing is served under that path
 ├── WrongMethod           the path is served, by other methods
@@ -45,6 +46,12 @@ class TextTooLong(InvalidRequest):
     """More text waits to be spoken than the server keeps for one turn."""
 
     code = "text_too_long"
+
+
+class BodyTooLarge(InvalidRequest):
+    """The body of an HTTP request is larger than the server takes; `limit` is in bytes."""
+
+    code = "body_too_large"
 
 
 class Unauthorized(InvalidRequest):
@@ -127,6 +134,7 @@ OUTCOMES: dict[str, Outcome] = {
     "unspeakable_character": Outcome(400, 1007),
     "wrong_order": Outcome(409, 1008),
     "text_too_long": Outcome(413, 1009),
+    "body_too_large": Outcome(413, 1009),
     "unknown_voice": Outcome(404, 1008),
     "unknown_call": Outcome(404, 1008),
     "unknown_path": Outcome(404, 1008),

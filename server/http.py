@@ -12,11 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from antiphon.engine.audio_file import decode_audio
-from antiphon.engine.errors import AntiphonError, InvalidRequest
+from antiphon.engine.errors import AntiphonError
 from antiphon.engine.interface import VoiceInfo
 from antiphon.engine.watermark.interface import Detection, Watermark
 from antiphon.server.admission import Admission
-from antiphon.server.errors import DeadlineExceeded, UnknownPath, WrongMethod, outcome
+from antiphon.server.errors import (
+    BodyTooLarge,
+    DeadlineExceeded,
+    UnknownPath,
+    WrongMethod,
+    outcome,
+)
 from antiphon.server.handshake import check_caller, error_body, error_headers
 from antiphon.server.house import House
 from antiphon.server.openapi import document
@@ -160,7 +166,7 @@ async def read_body(request: Request, limit: int, patience_s: float = 60.0) -> b
     """Read a request's body, never more than `limit` bytes of it.
 
     Raises:
-        InvalidRequest: larger than that; `field` is `body`.
+        BodyTooLarge: larger than that; `field` is `body`.
         DeadlineExceeded: it took longer than `patience_s`.
     """
     stated = request.headers.get("content-length", "")
@@ -184,8 +190,8 @@ async def read_body(request: Request, limit: int, patience_s: float = 60.0) -> b
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> InvalidRequest:
-    return InvalidRequest(f"The body is larger than {limit} bytes.", field="body", limit=limit)
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than {limit} bytes.", field="body", limit=limit)
 
 
 def _detect(watermark: Watermark, body: bytes) -> tuple[Detection, float]:

@@ -139,7 +139,13 @@ def _paths() -> dict[str, Any]:
         "/v1/watermark/detect": {
             "post": {
                 **_get(
-                    "Look for the watermark in an audio file", _schema("Detection"), 400, 401, 429
+                    "Look for the watermark in an audio file",
+                    _schema("Detection"),
+                    400,
+                    401,
+                    408,
+                    413,
+                    429,
                 ),
                 "requestBody": upload,
             }
@@ -155,7 +161,7 @@ def _paths() -> dict[str, Any]:
                 **_operation(
                     "Say a recording again in another voice",
                     {"audio/*": {"schema": {}}},
-                    *(400, 401, 403, 404, 408, 429, 503),
+                    *(400, 401, 403, 404, 408, 413, 429, 503),
                 ),
                 "requestBody": {
                     "required": True,

@@ -63,7 +63,7 @@ def _browser_paths() -> dict[str, Any]:
     return {
         "/v1/rtc": {
             "post": {
-                **_operation("Call from a browser (WHEP)", 201, _SDP, 400, 401, 404, 429, 503),
+                **_operation("Call from a browser (WHEP)", 201, _SDP, 400, 401, 404, 413, 429, 503),
                 "parameters": _WISHES,
                 "requestBody": {"required": True, "content": _SDP},
             }
@@ -72,7 +72,7 @@ def _browser_paths() -> dict[str, Any]:
         "/v1/rtc/{call_id}": {
             "delete": {**_operation("Hang up", 204, None, 401, 404), "parameters": [_ID]},
             "patch": {
-                **_operation("Candidates found later", 204, None, 400, 401, 404),
+                **_operation("Candidates found later", 204, None, 400, 401, 404, 413),
                 "parameters": [_ID],
                 "requestBody": {
                     "required": True,
@@ -82,11 +82,13 @@ def _browser_paths() -> dict[str, Any]:
         },
         "/api/offer": {
             "post": {
-                **_operation("Call from Pipecat's transport", 200, _OBJECT, 400, 401, 429, 503),
+                **_operation(
+                    "Call from Pipecat's transport", 200, _OBJECT, 400, 401, 413, 429, 503
+                ),
                 "requestBody": {"required": True, "content": _OBJECT},
             },
             "patch": {
-                **_operation("Candidates found later", 200, _OBJECT, 400, 401, 404),
+                **_operation("Candidates found later", 200, _OBJECT, 400, 401, 404, 413),
                 "requestBody": {"required": True, "content": _OBJECT},
             },
         },

@@ -128,7 +128,7 @@ def voice_paths() -> dict[str, Any]:
     }
 
 
-_ADD_ERRORS = (400, 401, 403, 408, 422, 429, 503)
+_ADD_ERRORS = (400, 401, 403, 408, 413, 422, 429, 503)
 
 
 def _schema(name: str) -> dict[str, str]:

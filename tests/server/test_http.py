@@ -211,8 +211,22 @@ async def test_detect_reads_a_file_and_refuses_what_is_none() -> None:
 
         for body in (bytes(200_001), endless()):
             answer = await http.post("/v1/watermark/detect", content=body)
-            assert answer.status_code == 400
-            assert answer.json()["error"]["limit"] == 200_000
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (413, "body_too_large")
+            assert (error["field"], error["limit"]) == ("body", 200_000)
+
+
+async def test_a_recording_or_request_beyond_the_limit_is_refused_with_413() -> None:
+    limits = {"server.limits.upload_bytes": 2_048, "server.limits.message_bytes": 1_024}
+    async with serving(limits) as server, calling(server) as http:
+        form = {"audio": ("a.wav", bytes(2_048))}
+        for answer, limit in (
+            (await http.post("/v1/audio/convert", files=form), 2_048),
+            (await http.post("/v1/audio/speech", json={**BODY, "input": "a" * 1_024}), 1_024),
+        ):
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (413, "body_too_large")
+            assert (error["field"], error["limit"]) == ("body", limit)
 
 
 BODY = {"model": "tts-1", "input": "one two three", "voice": "alloy", "response_format": "pcm"}

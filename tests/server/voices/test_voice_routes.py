@@ -225,7 +225,8 @@ async def test_an_upload_beyond_the_limit_is_refused(tmp_path: Path) -> None:
         httpx.AsyncClient(base_url=small.url, trust_env=False) as http,
     ):
         answer = await http.post("/v1/voices", json=body())
-        assert answer.status_code == 400
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "body_too_large"
         assert answer.json()["error"]["limit"] == 2048
         assert small.house.engines.folder is not None
         assert small.house.engines.folder.store.names() == []
