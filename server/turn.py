@@ -201,12 +201,7 @@ class TurnMachine:
             )
         waiting = turn.unspoken if turn else len(context.blank)
         if waiting + len(text) > self._limits.text_queue_chars:
-            raise TextTooLong(
-                f"More than {self._limits.text_queue_chars} characters of this turn wait to be "
-                "spoken; this piece was not taken.",
-                field="text",
-                limit=self._limits.text_queue_chars,
-            )
+            raise _too_long(context, len(text), self._limits.text_queue_chars)
         if turn is None and not text.strip():
             context.blank += text
             return []
@@ -410,6 +405,17 @@ class TurnMachine:
             return []
         self.closed = True
         return [closing]
+
+
+def _too_long(context: Context, characters: int, limit: int) -> TextTooLong:
+    if context.settings.request.whole_text:
+        message = f"The text has {characters} characters; at most {limit} are taken."
+    else:
+        message = (
+            f"More than {limit} characters of this turn wait to be spoken; "
+            "this piece was not taken."
+        )
+    return TextTooLong(message, field="text", limit=limit)
 
 
 def _check_characters(text: str) -> None:

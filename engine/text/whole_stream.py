@@ -8,7 +8,8 @@ from antiphon.engine.text.validate import validate_text
 from antiphon.engine.text.whole_text import WholeTextFrontEnd
 
 MAX_WHOLE_TEXT = 100_000
-"""Characters. Grammars read texts as a whole; longer ones are sent in parts."""
+"""Characters. Grammars read texts as a whole; longer ones are sent in parts. A server refuses texts
+beyond its `text_queue_chars` before, which is less unless it is raised."""
 
 
 class WholeTextStream:

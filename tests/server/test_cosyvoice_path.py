@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import httpx
 import numpy as np
 import pytest
 import pytest_asyncio
@@ -11,6 +12,7 @@ import pytest_asyncio
 from antiphon.engine.cosyvoice import CosyVoiceEngine
 from antiphon.engine.errors import InvalidRequest
 from antiphon.engine.hops import HopSettings
+from antiphon.engine.text.whole_stream import MAX_WHOLE_TEXT
 from antiphon.engine.watermark.none import NoWatermark
 from antiphon.server.engines import EngineSet, Wanted
 from tests.golden import model_dir
@@ -102,3 +104,19 @@ async def test_a_hop_is_held_against_the_deployments_other_one(server: Running) 
         (Wanted(first_hop=30, max_hop=30), 30),
     ]:
         assert engines.resolve(wanted).hop_tokens == first
+
+
+async def test_a_whole_text_meets_the_models_limit_where_the_queues_is_raised() -> None:
+    mark = NoWatermark()
+    engine = CosyVoiceEngine.load(model_dir(3), mark, name="tiny")
+    raised = {"server.limits.text_queue_chars": 200_000}
+    async with (
+        serving(raised, engine=engine, watermark=mark, voice=None) as server,
+        httpx.AsyncClient(base_url=server.url, trust_env=False) as http,
+    ):
+        body = {"input": "a" * (MAX_WHOLE_TEXT + 1)}
+        answer = await http.post("/v1/audio/speech", json=body)
+    error = answer.json()["error"]
+    assert (error["field"], error["limit"]) == ("input", MAX_WHOLE_TEXT)
+    assert answer.status_code == 400
+    assert error["message"] == f"A whole text has at most {MAX_WHOLE_TEXT} characters."

@@ -325,6 +325,15 @@ async def test_openai_refusals(change: dict[str, Any], status: int, param: str) 
         assert server.engine.counters.opened == 0
 
 
+async def test_a_whole_text_beyond_the_limit_is_told_both_numbers() -> None:
+    async with serving({"server.limits.text_queue_chars": 100}) as server, calling(server) as http:
+        assert (await http.post("/v1/audio/speech", json={**BODY, "input": "a" * 100})).is_success
+        answer = await http.post("/v1/audio/speech", json={**BODY, "input": "a" * 101})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["limit"]) == (413, "text_too_long", 100)
+        assert error["message"] == "The text has 101 characters; at most 100 are taken."
+
+
 async def test_openai_refusals_of_bodies_that_are_no_request() -> None:
     async with serving() as server, calling(server) as http:
         for body in (b"", b"{", b"[]", b"\xff"):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from antiphon.engine.text.whole_stream import MAX_WHOLE_TEXT
 from antiphon.server.config import Limits
 from antiphon.server.errors import OUTCOMES
 from antiphon.server.protocols.native_messages import TYPES
@@ -121,3 +122,9 @@ def test_the_limits_of_the_document_are_the_defaults() -> None:
     for names, values in re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([\d., ]+) \|", section, re.M):
         for name, value in zip(re.findall(r"`(\w+)`", names), values.split(", "), strict=True):
             assert getattr(Limits(), name) == float(value), name
+
+
+def test_the_longest_whole_text_of_the_document_is_true() -> None:
+    (row,) = re.findall(r"^\| `POST /v1/audio/speech` \|.*$", DOCUMENT, re.M)
+    assert f"`text_queue_chars` ({Limits().text_queue_chars}) characters for every model" in row
+    assert f"at most {MAX_WHOLE_TEXT:,} for a published checkpoint" in row

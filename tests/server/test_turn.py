@@ -129,6 +129,7 @@ def test_text_beyond_the_queue_is_refused_and_the_turn_goes_on() -> None:
     turns.handle(PushText("", "a" * 90), 0.0)
     error = refused(turns.handle(PushText("", "b" * 11), 0.0))
     assert (error.code, error.field, error.limit) == ("text_too_long", "text", 100)
+    assert "this piece was not taken" in error.message
     assert turns.handle(PushText("", "c" * 10), 0.0) == [Feed(0, "c" * 10)]
     # What was spoken makes room.
     turns.handle(Progressed(0, "", 50, 0.0, 1.0), 0.0)
