@@ -67,6 +67,7 @@ _SPEECH: dict[str, Any] = {
         "instructions": {"type": "string"},
         "language": {"type": "string"},
         "seed": {"type": "integer"},
+        "sample_rate": {"type": "integer", "default": 24000},
     },
 }
 _CONVERSION: dict[str, Any] = {

@@ -43,6 +43,8 @@ class SpeechBody(msgspec.Struct, frozen=True):
     instructions: str | None = None
     language: str | None = None
     seed: int | None = None
+    sample_rate: int | None = None
+    """Hz, an addition to OpenAI's fields; None for the rate that OpenAI's PCM has."""
 
 
 _decoder = msgspec.json.Decoder(SpeechBody)
@@ -113,7 +115,7 @@ def _wanted(body: SpeechBody, engines: EngineSet) -> Wanted:
         voice=voice,
         language=body.language,
         response_format=body.response_format,
-        sample_rate=_RATE,
+        sample_rate=_RATE if body.sample_rate is None else body.sample_rate,
         speed=body.speed,
         seed=body.seed,
         instructions=body.instructions,

@@ -264,6 +264,25 @@ async def test_openai_formats(fmt: str, kind: str, magic: bytes) -> None:
         assert len(audio.samples) / audio.rate == pytest.approx(seconds, abs=0.1)
 
 
+@pytest.mark.parametrize("rate", [None, 8_000, 16_000, 22_050, 48_000])
+@pytest.mark.parametrize("fmt", ["pcm", "wav", "mp3", "aac", "flac"])
+async def test_speech_comes_at_the_rate_that_was_asked_for(fmt: str, rate: int | None) -> None:
+    async with serving() as server, calling(server) as http:
+        body = {**BODY, "response_format": fmt, "sample_rate": rate}
+        answer = await http.post("/v1/audio/speech", json=body)
+    assert answer.status_code == 200
+    rate = rate or 24_000
+    seconds = 3 * WORD_SAMPLES / 24_000
+    # MP3 and AAC begin with their delay and end with a whole frame.
+    frames_s = 3_072 / rate if fmt in ("mp3", "aac") else 0.0
+    if fmt == "pcm":
+        assert len(answer.content) == pytest.approx(2 * rate * seconds, abs=0.05 * rate)
+        return
+    audio = decode_audio(answer.content)
+    assert audio.rate == rate
+    assert seconds - 0.01 <= len(audio.samples) / rate <= seconds + 0.03 + frames_s
+
+
 async def test_openai_events() -> None:
     async with serving() as server, calling(server) as http:
         answer = await http.post("/v1/audio/speech", json={**BODY, "stream_format": "sse"})
@@ -314,6 +333,9 @@ async def test_openai_voices_have_fixed_meanings() -> None:
         ({"input": "a\x00"}, 400, "input"),
         ({"input": "a" * 20_001}, 413, "input"),
         ({"instructions": "whisper"}, 400, "instructions"),
+        ({"sample_rate": 23_999}, 400, "sample_rate"),
+        ({"sample_rate": "16000"}, 400, "sample_rate"),
+        ({"sample_rate": 22_050, "response_format": "opus"}, 400, "sample_rate"),
     ],
 )
 async def test_openai_refusals(change: dict[str, Any], status: int, param: str) -> None:
