@@ -163,7 +163,7 @@ class CosyVoiceEngine:
     @property
     def ready(self) -> bool:
         """See `Engine`."""
-        return self._stages.lm.ready
+        return self._stages.lm.ready and self._stages.acoustic.ready
 
     def voices(self) -> Sequence[VoiceInfo]:
         """See `Engine`."""

@@ -42,6 +42,11 @@ class DecoderEngine:
         """Samples a second."""
         return self._worker.sample_rate
 
+    @property
+    def ready(self) -> bool:
+        """Whether turns can be spoken now; false while the worker's process is started again."""
+        return self._worker.ready
+
     async def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> EngineStream:
         """Start a turn in a voice; the voice's prompt is solved meanwhile if it is not yet known.
 

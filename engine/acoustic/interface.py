@@ -76,6 +76,10 @@ class AcousticEngine(Protocol):
         """Samples a second (24000 for CosyVoice 2 and 3)."""
 
     @property
+    def ready(self) -> bool:
+        """Whether turns can be spoken now; false while a process is started again."""
+
+    @property
     def open_streams(self) -> int:
         """Turns that are open now."""
 

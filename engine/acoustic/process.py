@@ -9,19 +9,20 @@ pipe are prompts, tokens and samples: 100 kB for a second of speech.
 from __future__ import annotations
 
 import itertools
-import multiprocessing
+import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
 
+from antiphon.engine.acoustic.child import HELLO, Child, RemoteTurn, Reply, gone
 from antiphon.engine.acoustic.core import Stream
 from antiphon.engine.acoustic.decoder import Decoder
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
@@ -31,9 +32,11 @@ from antiphon.engine.errors import AntiphonError, SynthesisFailed
 from antiphon.engine.voice.voice import AcousticPrompt
 
 MakeDecoder = Callable[[], Decoder]
-HELLO = 0
-"""Number of the reply that says how the model is to be used, or why it cannot be loaded."""
-STOP_TIMEOUT_S = 10.0
+STEADY_S = 60.0
+"""A process that lived so long is started again at once, one that did not after a while."""
+LONGEST_PAUSE_S = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,49 +66,30 @@ class _Forget:
     voice: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    call: int
-    result: Any
-    cache_bytes: int = 0
-    turn_bytes: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class RemoteTurn:
-    """A turn whose state lies in the process."""
-
-    number: int
-    process: BaseProcess
-    nbytes: int = 0
-
-
 class ProcessWorker:
-    """`AcousticWorker` in another process. One that dies is started again for the next turn."""
+    """`AcousticWorker` in another process. One that dies is started again: at once, and where it
+    keeps dying after 1, 2, 4, … at most 60 s."""
 
     def __init__(self, make: MakeDecoder, settings: EngineSettings) -> None:
         """Start loading; `make` must be picklable. Returns before the model is there."""
         self._make = make
         self._settings = settings
         self._numbers = itertools.count(HELLO + 1)
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._stopping = False
-        self._cache_bytes = 0
-        self._hello: Future[tuple[int, int]] = Future()
-        self._start()
+        self._deaths = 0
+        self._timer: threading.Timer | None = None
+        self._begin()
+        self._about = self._child.hello
 
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(theirs, self._make, self._settings), name="acoustic", daemon=True
-        )
-        self._pending: dict[int, tuple[Future[Any], RemoteTurn | None]] = {}
-        self._process.start()
-        theirs.close()
-        threading.Thread(
-            target=self._read, args=(self._connection, self._process), daemon=True
-        ).start()
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+        self._child = Child(serve, (self._make, self._settings), self._ended)
+
+    @property
+    def ready(self) -> bool:
+        """See `AcousticWorker`."""
+        return self._child.ready
 
     @property
     def sample_rate(self) -> int:
@@ -114,46 +98,41 @@ class ProcessWorker:
         Raises:
             AntiphonError: it cannot be.
         """
-        return self._hello.result()[0]
+        return self._about.result()[0]
 
     @property
     def codes(self) -> int:
         """See `AcousticWorker`. Waits until the model is loaded."""
-        return self._hello.result()[1]
+        return self._about.result()[1]
 
     @property
     def cache_bytes(self) -> int:
         """See `AcousticWorker`; as of the last reply."""
-        return self._cache_bytes
+        return self._child.cache_bytes
 
     def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> Future[RemoteTurn]:
         """See `AcousticWorker`."""
-        with self._lock:
-            if not self._stopping and not self._process.is_alive() and self._hello.done():
-                self._start()
-            turn = RemoteTurn(next(self._numbers), self._process)
-            return self._call(turn, lambda call: _Open(call, turn.number, prompt, settings))
+        child = self._child
+        turn = RemoteTurn(next(self._numbers), child)
+        call = next(self._numbers)
+        return self._ask(call, turn, _Open(call, turn.number, prompt, settings))
 
     def submit(
         self, stream: RemoteTurn, tokens: Sequence[int], final: bool, deadline: float | None
     ) -> Future[SpokenHop]:
         """See `AcousticWorker`. `time.monotonic` is one clock for all processes of a machine."""
-        return self._call(
-            stream, lambda call: _Speak(call, stream.number, tuple(tokens), final, deadline)
-        )
+        call = next(self._numbers)
+        message = _Speak(call, stream.number, tuple(tokens), final, deadline)
+        return self._ask(call, stream, message)
 
     def drop(self, stream: RemoteTurn) -> None:
         """See `AcousticWorker`."""
-        with self._lock:
-            gone = [call for call, (_, turn) in self._pending.items() if turn is stream]
-            for call in gone:
-                del self._pending[call]
-            if stream.process is self._process:
-                self._send(_Drop(stream.number))
+        stream.child.forget(stream)
+        stream.child.tell(_Drop(stream.number))
 
     def forget_voice(self, key: str) -> None:
         """See `AcousticWorker`."""
-        self._send(_Forget(key))
+        self._child.tell(_Forget(key))
 
     def nbytes(self, stream: RemoteTurn) -> int:
         """See `AcousticWorker`; as of its last hop."""
@@ -161,72 +140,41 @@ class ProcessWorker:
 
     def stop(self) -> None:
         """See `AcousticWorker`. A process that does not end by itself is killed."""
-        self._stopping = True
-        self._send(None)
-        self._process.join(STOP_TIMEOUT_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-
-    def _call(self, turn: RemoteTurn, message: Callable[[int], object]) -> Future[Any]:
-        future: Future[Any] = Future()
         with self._lock:
-            call = next(self._numbers)
-            self._pending[call] = (future, turn)
-            alive = turn.process is self._process and not self._stopping
-            if not (alive and self._send(message(call))):
-                del self._pending[call]
-                future.set_exception(self._gone())
-        return future
+            self._stopping = True
+            if self._timer is not None:
+                self._timer.cancel()
+        self._child.stop()
 
-    def _send(self, message: object) -> bool:
+    def _ask(self, call: int, turn: RemoteTurn, message: object) -> Future[Any]:
+        if self._stopping:
+            refused: Future[Any] = Future()
+            refused.set_exception(gone("is closed"))
+            return refused
+        return turn.child.ask(call, turn, message)
+
+    def _ended(self, child: Child) -> None:
+        """Start another process; called from a thread of the one that ended."""
         with self._lock:
-            try:
-                self._connection.send(message)
-            except OSError:
-                return False
-        return True
-
-    def _gone(self) -> SynthesisFailed:
-        what = "is closed" if self._stopping else "ended unexpectedly"
-        return SynthesisFailed(f"the acoustic engine {what}")
-
-    def _read(self, connection: Connection[Any, Any], process: BaseProcess) -> None:
-        """Resolve futures by the replies of one process until it ends."""
-        with suppress(EOFError, OSError):
-            while True:
-                self._resolve(connection.recv())
-        process.join()
-        with self._lock:
-            if process is not self._process:
+            never_loaded = child.hello is self._about and child.hello.exception() is not None
+            if self._stopping or never_loaded:
                 return
-            lost = [future for future, _ in self._pending.values()]
-            self._pending.clear()
-            self._cache_bytes = 0
-        for future in [*lost, self._hello]:
-            if not future.done() and future.set_running_or_notify_cancel():
-                future.set_exception(self._gone())
+            self._deaths = 0 if time.monotonic() - self._began >= STEADY_S else self._deaths
+            pause_s = min(2.0 ** (self._deaths - 1), LONGEST_PAUSE_S) if self._deaths else 0.0
+            self._deaths += 1
+            _log.warning(
+                "the acoustic process ended (exit code %s); starting another in %g s",
+                child.process.exitcode,
+                pause_s,
+            )
+            self._timer = threading.Timer(pause_s, self._again)
+            self._timer.daemon = True
+            self._timer.start()
 
-    def _resolve(self, reply: _Reply) -> None:
-        self._cache_bytes = reply.cache_bytes
-        if reply.call == HELLO:
-            if not self._hello.done():
-                _settle(self._hello, reply.result)
-            return
+    def _again(self) -> None:
         with self._lock:
-            future, turn = self._pending.pop(reply.call, (None, None))
-        if future is None or not future.set_running_or_notify_cancel():
-            return
-        if turn is not None:
-            turn.nbytes = reply.turn_bytes
-        _settle(future, turn if reply.result is None else reply.result)
-
-
-def _settle(future: Future[Any], result: object) -> None:
-    if isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+            if not self._stopping:
+                self._begin()
 
 
 def serve(connection: Connection[Any, Any], make: MakeDecoder, settings: EngineSettings) -> None:
@@ -238,9 +186,9 @@ def serve(connection: Connection[Any, Any], make: MakeDecoder, settings: EngineS
     try:
         worker = ThreadWorker(make(), settings)
     except AntiphonError as error:
-        connection.send(_Reply(HELLO, error))
+        connection.send(Reply(HELLO, error))
         return
-    connection.send(_Reply(HELLO, (worker.sample_rate, worker.codes)))
+    connection.send(Reply(HELLO, (worker.sample_rate, worker.codes)))
     with suppress(EOFError, OSError):
         _Server(connection, worker).run()
     worker.stop()
@@ -290,7 +238,7 @@ class _Server:
 
     def _reply(self, call: int, result: object, turn_bytes: int = 0) -> None:
         with self._lock, suppress(OSError):
-            self._connection.send(_Reply(call, result, self._worker.cache_bytes, turn_bytes))
+            self._connection.send(Reply(call, result, self._worker.cache_bytes, turn_bytes))
 
 
 def _portable(error: BaseException | None) -> AntiphonError | None:

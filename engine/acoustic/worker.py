@@ -34,6 +34,10 @@ class AcousticWorker(Protocol[Handle]):
     """
 
     @property
+    def ready(self) -> bool:
+        """Whether it works now; false while it is started again."""
+
+    @property
     def sample_rate(self) -> int:
         """Samples a second."""
 
@@ -68,6 +72,8 @@ class AcousticWorker(Protocol[Handle]):
 
 class ThreadWorker:
     """The thread that owns the core."""
+
+    ready = True
 
     def __init__(self, decoder: Decoder, settings: EngineSettings) -> None:
         self._streamer = decoder.streamer

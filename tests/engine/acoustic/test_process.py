@@ -21,6 +21,7 @@ from antiphon.engine.acoustic.process import ProcessWorker
 from antiphon.engine.acoustic.settings import EngineSettings
 from antiphon.engine.errors import AntiphonError, CheckpointError, Overloaded, SynthesisFailed
 from tests.engine.acoustic import models
+from tests.server.harness import eventually
 
 FAST = AcousticSettings(steps=2)
 SETTINGS = EngineSettings(cache_mib=2, voices_mib=1, own_process=True)
@@ -102,21 +103,56 @@ async def test_a_process_that_dies_fails_its_turns_and_the_next_one_speaks() -> 
     worker = ProcessWorker(partial(_decoder, models.checkpoint().directory), SETTINGS)
     engine = DecoderEngine(worker, SETTINGS)
     stream = await engine.open(models.prompt(0), FAST)
+    assert engine.ready
     speaking = asyncio.ensure_future(stream.speak(_tokens(1400), final=True))
     await asyncio.sleep(0.05)
-    process = worker._process
+    process = worker._child.process
     assert process.pid
     os.kill(process.pid, signal.SIGTERM)  # ignored: the server decides when to end
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(SynthesisFailed):
         await asyncio.wait_for(speaking, 10)
+    assert not engine.ready
     with pytest.raises(SynthesisFailed):
         await stream.speak(_tokens(5), final=True)
     stream.close()
+    await eventually(lambda: engine.ready, 30)  # without anybody asking for it
     assert len(await _speak(engine, [_tokens(10)])) == 10 * 960
     await engine.close()
     with pytest.raises(SynthesisFailed, match="closed"):
         await engine.open(models.prompt(0), FAST)
+
+
+async def test_every_turn_ends_however_its_process_does() -> None:
+    worker = ProcessWorker(partial(_decoder, models.checkpoint().directory), SETTINGS)
+    engine = DecoderEngine(worker, SETTINGS)
+    for _ in range(3):
+        await eventually(lambda: engine.ready, 30)
+        # One after the other: the second finds a new process where the first lost its own.
+        turns = [asyncio.ensure_future(_speak(engine, [_tokens(200)]))]
+        await asyncio.sleep(0.02)
+        worker._child.process.kill()
+        turns += [asyncio.ensure_future(_speak(engine, [_tokens(10)])) for _ in range(3)]
+        ends = await asyncio.wait_for(asyncio.gather(*turns, return_exceptions=True), 30)
+        assert all(isinstance(end, SynthesisFailed | np.ndarray) for end in ends)
+    await engine.close()
+
+
+async def test_a_process_that_does_not_read_holds_up_nobody() -> None:
+    worker = ProcessWorker(partial(_decoder, models.checkpoint().directory), SETTINGS)
+    engine = DecoderEngine(worker, SETTINGS)
+    await eventually(lambda: engine.ready, 30)
+    pid = worker._child.process.pid
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    # Their prompts are more than the pipe takes.
+    turns = [asyncio.ensure_future(engine.open(models.prompt(1000), FAST)) for _ in range(8)]
+    await asyncio.sleep(0)
+    assert not any(turn.done() for turn in turns)
+    os.kill(pid, signal.SIGCONT)
+    for turn in turns:
+        (await asyncio.wait_for(turn, 30)).close()
+    await engine.close()
 
 
 def _decoder(directory: Path) -> object:
