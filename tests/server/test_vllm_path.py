@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -33,6 +34,7 @@ pytestmark = [
 TEXT = "Good morning. "
 # Repeated, so that the transcript's own text fills the blocks that its speech could.
 FOX = fox(transcript="The quick brown fox jumps over the lazy dog. " * 4)
+HEN = replace(FOX, name="hen")
 PROMPT = 128
 """Ids that all of its turns begin with: four blocks of the cache."""
 RESTART_S = 400
@@ -42,7 +44,8 @@ RESTART_S = 400
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     """One server, and so one vLLM, for the module; its voices are there before it starts."""
     folder = tmp_path_factory.mktemp("voices")
-    VoiceStore(folder).add(FOX)
+    for voice in (FOX, HEN):
+        VoiceStore(folder).add(voice)
     config = load_config(
         environment={},
         overrides={
@@ -129,13 +132,13 @@ async def test_it_speaks_and_is_ready(server: Server) -> None:
 async def test_a_voice_is_warm_from_the_start_and_cold_after_it_was_withdrawn(
     server: Server,
 ) -> None:
-    assert await cached_by(server, "fox") >= PROMPT
+    assert await cached_by(server, "hen") >= PROMPT
     folder = server.house.engines.folder
     assert folder is not None
-    folder.remove("fox")
-    folder.add(FOX)
-    assert await cached_by(server, "fox") == 0, "withdrawn and given again"
-    assert await cached_by(server, "fox") >= PROMPT
+    folder.remove("hen")
+    folder.add(HEN)
+    assert await cached_by(server, "hen") == 0, "withdrawn and given again"
+    assert await cached_by(server, "hen") >= PROMPT
 
 
 async def test_an_interrupt_of_the_terminal_leaves_vllm_to_the_server(server: Server) -> None:
