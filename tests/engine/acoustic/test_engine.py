@@ -368,12 +368,6 @@ def test_running_out_of_device_memory_fails_only_who_asked_too_much(
 def test_a_vocoder_that_finds_no_memory_fails_its_session_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    core = _core()
-    streams = [_open(core, 0, AcousticSettings(steps=1)) for _ in range(2)]
-    hops = [
-        core.submit(stream, _tokens(4 + 20 * n), final=True, deadline=None, now=0.0)
-        for n, stream in enumerate(streams)
-    ]
     real = HiFT.advance
 
     def limited(self: HiFT, mel: torch.Tensor, *rest: Any, final: bool) -> Any:
@@ -382,6 +376,12 @@ def test_a_vocoder_that_finds_no_memory_fails_its_session_only(
         return real(self, mel, *rest, final=final)
 
     monkeypatch.setattr(HiFT, "advance", limited)
+    core = _core()
+    streams = [_open(core, 0, AcousticSettings(steps=1)) for _ in range(2)]
+    hops = [
+        core.submit(stream, _tokens(4 + 20 * n), final=True, deadline=None, now=0.0)
+        for n, stream in enumerate(streams)
+    ]
     for _ in range(4):
         core.step(0.0)
     assert isinstance(hops[0].result, SpokenHop)
