@@ -54,6 +54,34 @@ def test_excitation_of_growing_prefixes(call: int) -> None:
     golden.assert_close(excitation[:, None], 3, "hift", f"grow.{call}.source")
 
 
+def test_what_is_drawn_before_and_behind_the_noise_is_upstreams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Upstream keeps both, nobody hears them; equal draws show that nothing between is missed."""
+    drawn: list[torch.Tensor] = []
+    rand = torch.rand
+
+    def recorded(*size: int, generator: torch.Generator) -> torch.Tensor:
+        drawn.append(rand(*size, generator=generator))
+        return drawn[-1]
+
+    monkeypatch.setattr(torch, "rand", recorded)
+    checkpoint = models.checkpoint()
+    noise = SourceNoise(checkpoint.flow_config, checkpoint.hift_config)
+    monkeypatch.undo()
+    phases = drawn[0].clone()
+    phases[0] = 0.0
+    golden.assert_close(phases[None], 3, "hift", "rand_ini")
+
+    state = noise.start
+    for _ in range(72):  # upstream's table ends at 300 s
+        _, state = noise.draw(state, 100_000)
+    generator = torch.Generator()
+    generator.set_state(state)
+    torch.rand(noise.harmonics + 1, generator=generator)  # the layer that mixes the harmonics
+    golden.assert_close(torch.rand(1, 64, 1, generator=generator), 3, "hift", "uv_slice")
+
+
 def test_noise_is_upstreams_drawn_piece_by_piece() -> None:
     noise = models.source_noise()
     state = noise.start
