@@ -15,7 +15,7 @@ from tests.client_demo.chromium import needs_chromium
 @needs_chromium
 def test_a_minute_without_a_concealed_sample() -> None:
     with server_process("premade", TEXT) as server:
-        seen = asyncio.run(watch(server, 45))
+        seen = asyncio.run(watch(server, 60))
     assert seen["turns"] >= 5, seen
     assert seen["barge-ins"] >= 1, seen
     assert seen["seconds"] >= 45, seen
