@@ -20,11 +20,15 @@ from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.flow.cosyvoice1 import EDGE_TOKENS
 from antiphon.engine.flow.cosyvoice1_stream import SHORTEST_HOP_TOKENS
 from antiphon.engine.interface import Mode
+from antiphon.engine.phone_codes import CODES, phone_named
+from antiphon.engine.phone_progress import PhoneProgress
+from antiphon.engine.progress import ProgressTracker, ProportionalProgress
 from antiphon.engine.segments import SegmentLimits
 from antiphon.engine.session import SessionSettings, Stages
 from antiphon.engine.speech_lm.loader import load_speech_lm
 from antiphon.engine.speech_lm.request import Sampling
 from antiphon.engine.speech_lm.settings import LMSettings
+from antiphon.engine.text.arpabet import PHONES
 from antiphon.engine.text.bpe_stream import SPOKEN_TAGS, BpeTextStream
 from antiphon.engine.text.grammar import Grammar
 from antiphon.engine.text.text_stream import ArpabetTextStream, TextStream
@@ -120,8 +124,18 @@ def load_stages(
         sampling=_sampling(ras),
         mix_ratio=mix_ratio,
         length_ratios=ratios,
+        progress=_progress(checkpoint, mix_ratio),
         seconds_a_token=1 / checkpoint.token_rate,
     )
+
+
+def _progress(
+    checkpoint: Checkpoint, mix_ratio: tuple[int, int]
+) -> Callable[[float], ProgressTracker]:
+    phones = phone_ids(checkpoint)
+    if phones is None:
+        return lambda seconds_a_token: ProportionalProgress(*mix_ratio, seconds_a_token)
+    return lambda seconds_a_token: PhoneProgress(phones, seconds_a_token)
 
 
 def _sampling(ras: RASConfig) -> Sampling:
@@ -197,6 +211,19 @@ def is_phone_coded(checkpoint: Checkpoint) -> bool:
     if checkpoint.generation is ModelGeneration.V1:
         return False
     return checkpoint.lm_config.speech_token_size <= MOST_PHONE_CODES
+
+
+def phone_ids(checkpoint: Checkpoint) -> dict[int, int] | None:
+    """Return the phone of each text id that is one, where speech codes say which phone sounds.
+
+    Those are checkpoints with as many codes as `phone_codes` describes and a text token for every
+    ARPABET phone. None for others: their words' times can only be estimated.
+    """
+    if not is_phone_coded(checkpoint) or checkpoint.lm_config.speech_token_size != CODES:
+        return None
+    ids = {phone: checkpoint.tokenizer.token_id(f"[{phone}]") for phone in PHONES}
+    found = {each: phone_named(phone) for phone, each in ids.items() if each is not None}
+    return found if len(found) == len(ids) else None
 
 
 def choose_device(wanted: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from antiphon.engine.hops import SECONDS_A_TOKEN
 from antiphon.engine.interface import SpeechProgress
@@ -22,8 +23,27 @@ class _Segment:
     ended: bool = False
 
 
-class ProgressTracker:
-    """Places the words of one turn in time.
+class ProgressTracker(Protocol):
+    """Places the words of one turn in time. Owned by its session."""
+
+    def begin_segment(self) -> None:
+        """Begin a segment; the one before it ended."""
+
+    def piece(self, piece: TextPiece) -> None:
+        """Take note of a piece that the LM was given."""
+
+    def token(self, code: int) -> None:
+        """Take note of a speech token that the LM made."""
+
+    def end_segment(self) -> None:
+        """Take note that the LM spoke all of the segment's text. Idempotent."""
+
+    def until(self, spoken_s: float) -> list[SpeechProgress]:
+        """Return the words that ended within the first `spoken_s` seconds, each once, in order."""
+
+
+class ProportionalProgress:
+    """See `ProgressTracker`; for checkpoints whose speech tokens do not say what sounds.
 
     Within a segment, speech tokens are shared out in proportion to text ids: exact at segment
     borders, an estimate between them. While a segment is still being spoken its length is
@@ -42,23 +62,23 @@ class ProgressTracker:
         self._reported_s = 0.0
 
     def begin_segment(self) -> None:
-        """Begin a segment; the one before it ended."""
+        """See `ProgressTracker`."""
         self.end_segment()
         self._segments.append(_Segment(self._tokens))
 
     def piece(self, piece: TextPiece) -> None:
-        """Take note of a piece that the LM was given."""
+        """See `ProgressTracker`."""
         segment = self._segments[-1]
         segment.pieces.append(piece)
         segment.ids += len(piece.ids)
 
-    def token(self) -> None:
-        """Take note of a speech token that the LM made."""
+    def token(self, code: int) -> None:
+        """See `ProgressTracker`."""
         self._segments[-1].tokens += 1
         self._tokens += 1
 
     def end_segment(self) -> None:
-        """Take note that the LM spoke all of its text."""
+        """See `ProgressTracker`."""
         if not self._segments or self._segments[-1].ended:
             return
         segment = self._segments[-1]
@@ -67,7 +87,7 @@ class ProgressTracker:
             self._rate = segment.tokens / segment.ids
 
     def until(self, spoken_s: float) -> list[SpeechProgress]:
-        """Return the words that ended within the first `spoken_s` seconds, each once."""
+        """See `ProgressTracker`."""
         found: list[SpeechProgress] = []
         while self._segments:
             segment = self._segments[0]

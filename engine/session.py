@@ -83,6 +83,8 @@ class Stages:
     """Text ids and speech tokens of one block of the bi-stream layout."""
     length_ratios: tuple[float, float]
     """Fewest and most speech tokens for each text id; the second ends a runaway."""
+    progress: Callable[[float], ProgressTracker]
+    """Makes what places a turn's words in time, from the seconds that a speech token takes."""
     seconds_a_token: float = SECONDS_A_TOKEN
 
 
@@ -109,9 +111,7 @@ class CosyVoiceSession(Turn):
         self._cached: list[int] = []
         self._text = TextQueue(settings.text_queue_characters)
         self._clock = TurnClock(stages.mix_ratio)
-        self._progress = ProgressTracker(
-            *stages.mix_ratio, stages.seconds_a_token / settings.acoustic.speed
-        )
+        self._progress = stages.progress(stages.seconds_a_token / settings.acoustic.speed)
         self._reason = FinishReason.EMPTY
         self._border = Border.NONE
         self._speech_tokens = 0
@@ -211,7 +211,7 @@ class CosyVoiceSession(Turn):
                 if not begun and generation.cached_ids is not None:
                     self._cached.append(generation.cached_ids)
                 begun = True
-                self._progress.token()
+                self._progress.token(token)
                 yield token
         self._progress.end_segment()
         if self._reason in (FinishReason.EMPTY, FinishReason.STOP):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.engine.hops import SECONDS_A_TOKEN
-from antiphon.engine.progress import ProgressTracker
+from antiphon.engine.progress import ProportionalProgress
 from antiphon.engine.text.text_stream import TextPiece
 
 
@@ -23,7 +23,7 @@ def piece(number: int, ids: int) -> TextPiece:
 def test_each_word_is_reported_once_in_order_within_what_was_spoken(
     turn: list[tuple[list[int], int]], hop: int
 ) -> None:
-    tracker = ProgressTracker(8, 12)
+    tracker = ProportionalProgress(8, 12)
     spoken = made = words = 0
     reported = []
 
@@ -41,7 +41,7 @@ def test_each_word_is_reported_once_in_order_within_what_was_spoken(
             tracker.piece(piece(words, count))
             words += 1
         for _ in range(tokens):
-            tracker.token()
+            tracker.token(0)
             made += 1
             # Audio lags behind the LM by the look-ahead.
             speak(max(0, made - 3))
@@ -54,12 +54,12 @@ def test_each_word_is_reported_once_in_order_within_what_was_spoken(
 
 
 def test_a_segment_that_ended_shares_its_length_by_ids() -> None:
-    tracker = ProgressTracker(8, 12)
+    tracker = ProportionalProgress(8, 12)
     tracker.begin_segment()
     for number, ids in enumerate((1, 3)):
         tracker.piece(piece(number, ids))
     for _ in range(40):
-        tracker.token()
+        tracker.token(0)
     tracker.end_segment()
     first, second = tracker.until(10.0)
     assert (first.start_s, first.end_s) == (0.0, 10 * SECONDS_A_TOKEN)
