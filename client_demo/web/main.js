@@ -1,6 +1,7 @@
 // Puts the page together: one turn at a time, over a WebSocket or a call.
 
 import { BrowserCall } from "./call.js";
+import { CallClock } from "./call-clock.js";
 import { chosenMode as mode, watchControls } from "./controls.js";
 import { makeDecoder } from "./decode.js";
 import { Player, RATE } from "./player.js";
@@ -32,7 +33,7 @@ const voices = new Voices(at("voice"), key);
 const state = (window.antiphon = {
   speaking: false, firstPacketMs: null, firstSoundMs: null, gaps: 0, played: 0, depth: 0,
   done: null, interruptedMs: null, silentMs: null, started: null, turns: 0, problem: "", call: null,
-  stats: () => connection.stats(),
+  stats: () => connection.stats(), sound: () => player.analyser,
 });
 
 async function connect() {
@@ -71,7 +72,7 @@ async function speak() {
 async function start(text) {
   if (turn) interrupt();
   problem("");
-  turn = { connecting: true, call: at("transport").value === "call", heard: 0, ended: false };
+  turn = { connecting: true, call: at("transport").value === "call", ended: false };
   const mine = turn;
   try {
     player ??= await openPlayer();
@@ -113,7 +114,8 @@ function begin(mine, text) {
   });
   transcript.begin();
   player.begin();
-  if (!mine.call) {
+  if (mine.call) mine.clock = new CallClock(player.context);
+  else {
     mine.decoder = makeDecoder(at("format").value, RATE, (samples) => {
       if (turn === mine) player.push(samples);
     }, problem);
@@ -166,15 +168,19 @@ function receive(event) {
     case "audio.start":
       if (turn?.call) {
         connection.audio.muted = false;
+        turn.clock?.begin();
         packet();
         sounded();
       }
       break;
-    case "progress":
+    case "progress": // on a call, the end of what "progress.ahead" foretold
+      if (turn && !turn.connecting && !turn.call) transcript.report(event);
+      break;
+    case "progress.ahead":
       if (turn && !turn.connecting) transcript.report(event);
       break;
     case "audio.played":
-      if (turn?.call) turn.heard = event.ms / 1000;
+      turn?.clock?.sent(event.ms / 1000);
       break;
     case "caller.speech_started":
       if (at("barge").checked) interrupt();
@@ -289,7 +295,8 @@ function draw(now) {
   if (!turn?.startedAt) return;
   if (turn.call) pollCall();
   else {
-    const { depth, played, gaps } = player.state;
+    const { depth, gaps } = player.state;
+    const { played } = player;
     Object.assign(state, { depth, played, gaps });
     // What the worklet has handed over is heard a little later.
     transcript.show(Math.max(0, played - player.outputLatency));
@@ -298,8 +305,8 @@ function draw(now) {
 }
 
 async function pollCall() {
-  state.played = turn.heard;
-  transcript.show(turn.heard + 0.2);
+  state.played = turn.clock.heard(state.depth + player.outputLatency);
+  transcript.show(state.played);
   if (performance.now() - lastStats < 250) return;
   lastStats = performance.now();
   const report = await connection.stats();

@@ -113,6 +113,7 @@ class PlayerProcessor extends AudioWorkletProcessor {
       target: this.target / sampleRate,
       played: this.played / sampleRate,
       gaps: this.gaps,
+      playing: this.playing,
       time: currentTime,
     });
   }

@@ -10,7 +10,7 @@ export class Player extends EventTarget {
     this.context = context;
     this.node = node;
     this.analyser = analyser;
-    this.state = { depth: 0, played: 0, gaps: 0, target: 0 };
+    this.state = { depth: 0, played: 0, gaps: 0, target: 0, playing: false, time: 0 };
     node.port.onmessage = (message) => {
       this.state = message.data;
       this.dispatchEvent(new CustomEvent(message.data.type, { detail: message.data }));
@@ -34,12 +34,19 @@ export class Player extends EventTarget {
     return new Player(context, node, analyser);
   }
 
+  // Seconds of the turn that left the worklet. It reports now and then; its clock goes on between.
+  get played() {
+    const { played, playing, depth, time } = this.state;
+    return playing ? played + Math.min(depth, this.context.currentTime - time) : played;
+  }
+
   // Seconds between a sample leaving the worklet and being heard.
   get outputLatency() {
     return (this.context.baseLatency || 0) + (this.context.outputLatency || 0);
   }
 
   begin() {
+    Object.assign(this.state, { played: 0, gaps: 0, playing: false });
     this.node.port.postMessage({ type: "begin" });
   }
 

@@ -10,6 +10,7 @@ export class Transcript {
     this.element.replaceChildren();
     this.current = null; // the word that sounds
     this.words = []; // {node, from, to}, in characters of the turn's text
+    this.text = "";
     this.length = 0;
     this.spans = []; // {from, to, start, end}: characters and seconds, as the server reports them
     this.reported = 0;
@@ -17,6 +18,7 @@ export class Transcript {
 
   // A piece of text was sent.
   add(piece) {
+    this.text += piece;
     for (const part of piece.match(/\s+|\S+/g) ?? []) {
       const node = document.createElement("span");
       node.textContent = part;
@@ -28,7 +30,10 @@ export class Transcript {
 
   // The server said when a part of the text is spoken.
   report({ characters, start_ms: start, end_ms: end }) {
-    this.spans.push({ from: this.reported, to: characters, start: start / 1000, end: end / 1000 });
+    // The space before a word does not sound.
+    const space = this.text.slice(this.reported, characters).search(/\S|$/);
+    const from = this.reported + space;
+    this.spans.push({ from, to: characters, start: start / 1000, end: end / 1000 });
     this.reported = characters;
   }
 

@@ -38,6 +38,7 @@ from antiphon.server.turn_events import (
     Effect,
     EndText,
     Input,
+    Progress,
     PushText,
     Ready,
     Refused,
@@ -168,6 +169,17 @@ class Call:
         if seconds - self._reported_s >= _POSITION_EVERY_S - FRAME_S / 2:
             self._reported_s = seconds
             self.emit("audio.played", utterance_index=turn, ms=round(1000 * seconds))
+
+    def foretell(self, effect: Progress) -> None:
+        """Tell the listeners when words will be heard, for whoever shows them as they are."""
+        self.emit(
+            "progress.ahead",
+            utterance_index=effect.turn,
+            text=effect.text,
+            characters=effect.characters,
+            start_ms=round(1000 * effect.start_s, 1),
+            end_ms=round(1000 * effect.end_s, 1),
+        )
 
     def drop_speech(self) -> None:
         """Throw away what waits to be heard, here and at a peer that buffers."""

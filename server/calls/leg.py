@@ -5,6 +5,7 @@ begin with `call.` and `caller.`:
 
 to the server     call.hang_up · call.audio {enabled} · call.barge_in {enabled}
 from the server   call.started · call.dtmf {digit} · call.ended {reason} · audio.played {ms}
+                  progress.ahead {text, characters, start_ms, end_ms}
                   caller.level {dbfs, speech} · caller.speech_started · caller.speech_stopped
                   and after call.audio: what the caller says, 16-bit PCM at 16 kHz, binary
 """

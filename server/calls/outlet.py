@@ -12,6 +12,7 @@ from antiphon.server.turn_events import (
     Effect,
     Feed,
     Opened,
+    Progress,
     Ready,
     Refused,
 )
@@ -42,6 +43,9 @@ class CallOutlet:
             case Done(report) if report.finish_reason == FinishReason.CANCELLED:
                 call.drop_speech()
                 call.tell(effect)
+            case Progress():
+                call.foretell(effect)
+                call.playout.put(effect)
             case Ready() | Refused(turn=None):
                 call.tell(effect)
             case _:

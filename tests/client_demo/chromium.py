@@ -57,7 +57,7 @@ class Tab:
     async def state(self) -> dict[str, Any]:
         """What the page says of the present or last turn."""
         found: dict[str, Any] = await self.page.evaluate(
-            "({...window.antiphon, call: null, stats: null})"
+            "({...window.antiphon, call: null, stats: null, sound: null})"
         )
         return found
 

@@ -16,7 +16,7 @@ from antiphon.engine.checkpoint import Checkpoint, open_checkpoint
 from antiphon.engine.checkpoint.voices import acoustic_prompt
 from antiphon.engine.cosyvoice import CosyVoiceEngine
 from antiphon.engine.errors import InvalidConfiguration, UnsupportedFeature
-from antiphon.engine.generations import choose_device, front_end, load_stages, traits
+from antiphon.engine.generations import choose_device, front_end, load_stages, phone_ids, traits
 from antiphon.engine.interface import (
     FinishReason,
     Mode,
@@ -26,6 +26,7 @@ from antiphon.engine.interface import (
     SpeechProgress,
     SpeechRequest,
 )
+from antiphon.engine.phone_codes import PHONES
 from antiphon.engine.prompts import SYSTEM_PROMPT, PromptMaker, PromptVoice
 from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
@@ -38,6 +39,7 @@ TEXT = "Hello there, a small test. It has two sentences."
 MEETING = "She said that the meeting should start at nine and."
 HELLO = "Hello there, this is a small test of the engine."
 HAPPY = "Please read in a happy voice."
+NANO = golden.ROOT.parent / "shared" / "nano"
 TRANSCRIPT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -248,3 +250,24 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidConfiguration) as refused:
         choose_device("cuda")
     assert refused.value.field == "device"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_codes_of_published_tokenizers_say_no_phones(version: int) -> None:
+    assert phone_ids(checkpoint(version)) is None
+
+
+@pytest.mark.skipif(not NANO.is_dir(), reason="the nano checkpoint lies in ../shared")
+def test_nanos_codes_say_phones_and_another_number_of_codes_does_not(tmp_path: Path) -> None:
+    nano = open_checkpoint(NANO)
+    found = phone_ids(nano)
+    assert found is not None
+    assert len(found) == 24 + 3 * 15
+    assert set(found.values()) == set(range(39))
+    text = [i for i in nano.tokenizer.encode(" [HH][AH0][L][OW1].") if i in found]
+    assert [PHONES[found[i]] for i in text] == ["HH", "AH", "L", "OW"]
+    other = shutil.copytree(NANO, tmp_path / "other")
+    yaml = other / "cosyvoice3.yaml"
+    yaml.chmod(0o644)
+    yaml.write_text(yaml.read_text().replace("speech_token_size: 240", "speech_token_size: 256"))
+    assert phone_ids(open_checkpoint(other)) is None

@@ -10,11 +10,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from antiphon.engine import phone_codes
 from antiphon.training.data.hibari import Array, Symbols
 from antiphon.training.data.phones import PHONES, Word, base
 
-CODES: Final = 240
-SILENCE: Final = PHONES.index("SIL")
+CODES: Final = phone_codes.CODES
+SILENCE: Final = phone_codes.SILENCE
 LEVEL_STEP: Final = 0.15
 """Natural-log distance from the utterance's mean F0 where the low and the high level begin."""
 _PAUSE_FRAMES: Final = 6

@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
+from antiphon.engine import phone_codes
 from antiphon.engine.text.lexicon import STRONG_THE
 from antiphon.engine.text.lexicon import pronounce as word_groups
 from antiphon.training.data.sentences import VOWELS, Sentence
-from antiphon.training.data.vocabulary import words
 
-PHONES: Final = words(
-    "AA AE AH AO AW AY B CH D DH EH ER EY F G HH IH IY JH K L M N NG OW OY P R S SH T TH UH UW V W "
-    "Y Z ZH SIL"
-)
+PHONES: Final = phone_codes.PHONES
 PUNCTUATION: Final = ".,!?;:"
 
 

@@ -27,18 +27,19 @@ async def test_every_documented_message_is_carried_out_and_every_event_comes() -
     commands = documented("To the server, besides the native messages")
     events = {message["type"]: message for message in documented("From the server, besides")}
     assert len(commands) == 3
-    assert len(events) == 7
+    assert len(events) == 8
     seen: dict[str, dict[str, Any]] = {}
     async with serving() as server, phone_call(server) as phone, agent_of(server) as agent:
         (call,) = server.calls._calls.values()
         for message in commands:
             if message["type"] != "call.hang_up":
                 await agent.socket.send(json.dumps(message))
-        await agent.send("input.text", text="one two three ")
-        await agent.send("input.done")
         await phone.send({"event": "dtmf", "streamSid": "MZ1", "dtmf": {"digit": "5"}})
         seen["call.started"] = await agent.until("call.started")
         seen["call.dtmf"] = await agent.until("call.dtmf")
+        await agent.send("input.text", text="one two three ")
+        await agent.send("input.done")
+        seen["progress.ahead"] = await agent.until("progress.ahead")
         seen["audio.played"] = await agent.until("audio.played")
         await agent.until("session.done")
         hear_voice(call)
