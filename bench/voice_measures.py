@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ from speechmos import dnsmos
 from antiphon.engine.voice.resample import resample
 
 Samples = NDArray[np.float32]
+Embeddings = Mapping[str, NDArray[np.float32]]
+"""Resemblyzer's unit vector, (256,), by voice."""
 
 RATE_HZ = 24_000
 MEASURE_HZ = 16_000
@@ -73,13 +77,26 @@ def click_decibels(samples: Samples, borders: Sequence[int]) -> list[float]:
     return ratios
 
 
-def right_voice_ranks(
-    made: dict[str, NDArray[np.float32]], prompts: dict[str, NDArray[np.float32]]
-) -> tuple[int, float, float]:
-    """How many voices are nearest to their own prompt, mean likeness to it and to the others."""
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Which voices are nearest to their own prompt, and mean likeness to it and to the others."""
+
+    right: tuple[str, ...]
+    own: float
+    others: float
+
+
+def right_voice_ranks(made: Embeddings, prompts: Embeddings) -> Ranking:
+    """Compare every voice with the prompts of all."""
     names = sorted(made)
     likeness = np.array([[float(made[a] @ prompts[b]) for b in names] for a in names])
     own = np.diag(likeness)
     others = likeness[~np.eye(len(names), dtype=bool)]
-    first = int((likeness.argmax(axis=1) == np.arange(len(names))).sum())
-    return first, float(own.mean()), float(others.mean()) if others.size else 0.0
+    first = likeness.argmax(axis=1)
+    right = tuple(name for number, name in enumerate(names) if first[number] == number)
+    return Ranking(right, float(own.mean()), float(others.mean()) if others.size else 0.0)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """The mean; None of nothing."""
+    return statistics.fmean(values) if values else None
