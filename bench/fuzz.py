@@ -26,9 +26,10 @@ from pathlib import Path
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
 from antiphon.engine.errors import AntiphonError
-from bench.report import publish, switches
+from bench.report import Row, publish, switches
 
 PATIENCE_S = 10.0
 START_S = 120.0
@@ -54,8 +55,9 @@ class Target:
 def audio_seeds() -> list[bytes]:
     """Half a second of a buzzing voice in every container that is read."""
     t = np.arange(RATE // 2) / RATE
-    samples = sum(np.sin(2 * np.pi * 120 * k * t) / k for k in range(1, 12))
-    samples = (0.2 * samples * (1 + np.sin(2 * np.pi * 4 * t))).astype(np.float32)
+    orders = np.arange(1, 12)[:, None]
+    buzz = (np.sin(2 * np.pi * 120 * orders * t) / orders).sum(axis=0)
+    samples = (0.2 * buzz * (1 + np.sin(2 * np.pi * 4 * t))).astype(np.float32)
     kinds = [
         ("pcm_s16le", "wav"), ("pcm_f32le", "wav"), ("flac", "flac"), ("libmp3lame", "mp3"),
         ("aac", "adts"), ("libopus", "ogg"), ("aac", "mp4"), ("libopus", "webm"),
@@ -63,7 +65,7 @@ def audio_seeds() -> list[bytes]:
     return [_encoded(samples, codec, container) for codec, container in kinds]
 
 
-def _encoded(samples: np.ndarray[tuple[int], np.dtype[np.float32]], codec: str, kind: str) -> bytes:
+def _encoded(samples: NDArray[np.float32], codec: str, kind: str) -> bytes:
     sink = io.BytesIO()
     with av.open(sink, "w", format=kind) as container:
         stream = container.add_stream(codec, rate=RATE)
@@ -273,7 +275,7 @@ def main() -> None:
     for file, what in keep(arguments.corpus, tally.failures).items():
         print(f"{file}: {what}")
     failed = Counter(name for name, _, _ in tally.failures)
-    rows = [
+    rows: list[Row] = [
         {"file": name, "tried": count, "loaded": tally.loaded[name], "failed": failed[name]}
         for name, count in sorted(tally.tried.items())
     ]

@@ -15,6 +15,7 @@ from antiphon.server.cli.local_server import local_server
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.axes import Axes
 
 TEXT = "The train to Brighton leaves at 7:30 pm from platform 4, and a ticket costs $12.50."
 RATE = 24_000
@@ -48,7 +49,7 @@ def draw(turn: Turn, text: str, file: Path) -> None:
     figure.savefig(file, dpi=110)
 
 
-def _draw_time_line(axes: pyplot.Axes, turn: Turn, text: str) -> None:
+def _draw_time_line(axes: Axes, turn: Turn, text: str) -> None:
     sent = np.arange(len(pieces_of(text))) / WORDS_PER_SECOND
     came = np.array(turn.arrivals) - turn.first_text_at
     lengths = np.array([len(message) for message in turn.messages]) / 2 / RATE
