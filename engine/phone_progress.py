@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from antiphon.engine.interface import SpeechProgress
 from antiphon.engine.phone_alignment import PhoneAlignment, Step
@@ -32,8 +33,8 @@ class _Onset:
 class PhoneProgress:
     """See `ProgressTracker`. A word lasts from its first phone to the next word or a silence.
 
-    Pieces that are not said, marks and what the LM left out, take no time and end with the word
-    before them.
+    A mark's is the silence behind its word, so that a sentence ends where the next one begins. What
+    the LM left out takes no time.
     """
 
     def __init__(self, phones: Mapping[int, int], seconds_a_token: float) -> None:
@@ -91,8 +92,9 @@ class PhoneProgress:
         self._align()
         for word in self._words:
             word.left = 0
-        if self._saying is not None and self._saying.end is None:
-            self._saying.end = _first(self._rest, self._silence, self._tokens)
+        if self._rest is None:
+            self._rest = self._silence
+        self._end_words(None, self._tokens)
         self._close_words()
         self._reset()
 
@@ -116,39 +118,51 @@ class PhoneProgress:
             word.left -= 1
             if onset is not None:
                 self._say(word, onset.token)
-        said = self._saying
-        if said is not None and not said.left and said.end is None:
-            behind = None if self._onsets else self._silence
-            said.end = behind if self._rest is None else self._rest
+        self._end_at_silence()
         self._close_words()
+
+    def _end_at_silence(self) -> None:
+        word = self._saying
+        if word is None or word.left or word.piece.clause_end or word.end is not None:
+            return
+        behind = None if self._onsets else self._silence
+        word.end = behind if self._rest is None else self._rest
 
     def _say(self, word: _Word, token: int) -> None:
         if word is not self._saying:
-            if self._saying is not None and self._saying.end is None:
-                self._saying.end = _first(self._rest, token)
+            self._end_words(word, token)
             self._saying = word
             word.start = token
         self._rest = None
+
+    def _end_words(self, following: _Word | None, token: int) -> None:
+        """End what comes before a word that begins with `token`; None: the segment ends there."""
+        for word in takewhile(lambda each: each is not following, self._words):
+            if word.end is not None:
+                continue
+            if word.piece.clause_end:
+                word.end = token
+            elif word is self._saying:
+                word.end = token if self._rest is None else self._rest
 
     def _close_words(self) -> None:
         """Hand over the words whose times are known."""
         while self._words and not self._words[0].left:
             word = self._words[0]
-            if word.start is None:
-                word.start = word.end = self._end
-            if word.end is None:
+            start, end = word.start, word.end
+            if start is None:
+                start = self._end
+                # What was left out takes no time; a mark waits for the silence's end.
+                end = end if word.piece.clause_end else start
+            if end is None:
                 return
             self._words.popleft()
-            self._end = word.end
+            self._end = end
             self._spoken.append(
                 SpeechProgress(
                     word.piece.text,
                     word.piece.source_end,
-                    word.start * self._seconds_a_token,
-                    word.end * self._seconds_a_token,
+                    start * self._seconds_a_token,
+                    end * self._seconds_a_token,
                 )
             )
-
-
-def _first(*tokens: int | None) -> int:
-    return next(token for token in tokens if token is not None)

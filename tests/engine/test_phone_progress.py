@@ -19,9 +19,9 @@ IDS = {phone: phone for phone in range(SILENCE)}
 HELLO, WORLD = ("HH", "AH", "L", "OW"), ("W", "ER", "L", "D")
 
 
-def word(*phones: str, text: str = "", at: int = 0) -> TextPiece:
+def word(*phones: str, text: str = "", at: int = 0, marked: bool = False) -> TextPiece:
     ids = (SPACE, *(phone_named(phone) for phone in phones))
-    return TextPiece(ids, text or "".join(phones), at, False, False)
+    return TextPiece(ids, text or "".join(phones), at, marked, marked)
 
 
 def mark(text: str = ",", at: int = 0) -> TextPiece:
@@ -80,12 +80,19 @@ def test_a_word_lasts_from_its_first_phone_to_the_next_word_or_a_rest(
     assert found == [("hello", *hello), ("world", *world)]
 
 
-def test_a_mark_ends_with_its_word() -> None:
-    pieces = [mark("–"), word(*HELLO, text="hello"), mark(), word(*WORLD, text="world"), mark(".")]
-    found = timed(pieces, codes("HH AH L OW2 SIL3 W ER L D SIL2"))
+def test_a_silence_is_the_marks_before_it() -> None:
+    pieces = [word(*HELLO, text="hello"), mark(), word(*WORLD, text="world"), mark("."), mark("!")]
+    found = timed(pieces, codes("SIL HH AH L OW2 SIL3 W ER L D SIL2"))
     assert found == [
-        ("–", 0, 0), ("hello", 0, 5), (",", 5, 5), ("world", 8, 12), (".", 12, 12)
+        ("hello", 1, 6), (",", 6, 9), ("world", 9, 13), (".", 13, 15), ("!", 15, 15)
     ]  # fmt: skip
+    pieces = [word(*HELLO, text="hello.", marked=True), word(*WORLD, text="world.", marked=True)]
+    found = timed(pieces, codes("HH AH L OW2 SIL3 W ER L D SIL2"))
+    assert found == [("hello.", 0, 8), ("world.", 8, 14)]
+    # No silence, and a word between that is not said.
+    pieces = [word(*HELLO, text="hello"), mark(), word("ZH", "AW", text="none"), word(*WORLD)]
+    found = timed(pieces, codes("HH AH L OW2 W ER L D"))
+    assert found == [("hello", 0, 5), (",", 5, 5), ("none", 5, 5), ("WERLD", 5, 9)]
 
 
 def test_a_word_is_reported_with_the_rest_behind_it_and_not_before_it_was_heard() -> None:
@@ -115,7 +122,8 @@ def turns(draw: st.DrawFn) -> list[tuple[list[TextPiece], list[int]]]:
         pieces = []
         for phones in words:
             at += 1
-            pieces.append(TextPiece((SPACE, *phones), f"w{at}", at, False, False))
+            marked = draw(st.booleans())
+            pieces.append(TextPiece((SPACE, *phones), f"w{at}", at, marked, False))
         spoken: list[int] = []
         for phone in [phone for phones in words for phone in phones]:
             slip = draw(st.sampled_from(["", "", "", "", "left out", "changed", "rest", "twice"]))

@@ -60,17 +60,24 @@ class Witness:
         return self._tracker.until(spoken_s)
 
 
-def by_counting(words: list[list[str]], codes: list[int]) -> list[tuple[int, int]] | None:
-    """First and last token border of each word, where every phone was said as written."""
+def by_counting(
+    words: list[list[str]], marked: list[bool], codes: list[int]
+) -> list[tuple[int, int]] | None:
+    """First and last token border of each word, where every phone was said as written.
+
+    A word that has its mark with it lasts to the next word; others end at a rest before it.
+    """
     begins = [at for at, code in enumerate(codes) if code >= 120 and NAMES[code % 40] != "SIL"]
     if [NAMES[codes[at] % 40] for at in begins] != [phone for word in words for phone in word]:
         return None
     rests = [at for at, code in enumerate(codes) if NAMES[code % 40] == "SIL"]
     found, said = [], 0
-    for word in words:
+    for word, has_mark in zip(words, marked, strict=True):
         first, last = begins[said], begins[said + len(word) - 1]
         said += len(word)
-        borders = [*begins[said : said + 1], *(at for at in rests if at > last), len(codes)]
+        borders = [*begins[said : said + 1], len(codes)]
+        if not has_mark:
+            borders += [at for at in rests if at > last]
         found.append((first, min(borders)))
     return found
 
@@ -112,7 +119,7 @@ async def test_progress_events_give_the_times_of_the_generated_codes() -> None:
     engine, witnesses, phones_of = witnessed()
     errors, errors_by_share, slips = [], [], 0
     async with serving(engine=engine, voice=None) as server, talking(server) as client:
-        await client.configure(voice="hazel", seed=7)
+        await client.configure(voice="hazel", seed=7, split_granularity="sentence")
         # Two segments in the first turn: the second one's times count from the turn's beginning.
         for text in (" ".join(HELD_OUT[:2]), HELD_OUT[2], HELD_OUT[8]):
             heard = await client.say(text, pieces=6)
@@ -124,7 +131,9 @@ async def test_progress_events_give_the_times_of_the_generated_codes() -> None:
                 mine = [next(events) for _ in pieces]
                 told += mine
                 spoken = [(p, e) for p, e in zip(pieces, mine, strict=True) if phones_of(p)]
-                truth = by_counting([phones_of(p) for p, _ in spoken], codes)
+                truth = by_counting(
+                    [phones_of(p) for p, _ in spoken], [p.clause_end for p, _ in spoken], codes
+                )
                 shared = dict(zip(pieces, proportionally(pieces, codes), strict=True))
                 slips += truth is None
                 for (piece, event), (start, end) in zip(spoken, truth or [], strict=False):
@@ -134,6 +143,9 @@ async def test_progress_events_give_the_times_of_the_generated_codes() -> None:
                 first += len(codes)
             assert next(events, None) is None
             assert heard.done["samples"] == 960 * first
+            # The silence behind the last word is its sentence's, not another one.
+            assert told[-1]["end_ms"] == TOKEN_MS * first
+            assert len(heard.of("audio.start")) == heard.done["total_sentences"] == len(segments)
             assert re.findall(r"\w+", " ".join(e["text"] for e in told)) == re.findall(r"\w+", text)
             for before, after in pairwise(told):
                 assert before["start_ms"] <= before["end_ms"] <= after["start_ms"]
