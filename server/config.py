@@ -120,7 +120,7 @@ class CosyVoiceEngineSection(_EngineSection):
     hop_margin_s: float = 0.25
     """Time before the listener runs dry at which a hop goes ahead with what is there."""
     solver: Literal["euler", "midpoint"] = "euler"
-    solver_steps: int = Field(default=10, ge=1, le=100)
+    solver_steps: int = Field(default=10, ge=1, le=64)
     """Evaluations of the flow for each hop; cost grows with them."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Share of probability that the speech LM draws from; None for the checkpoint's own. Small
@@ -132,6 +132,10 @@ class CosyVoiceEngineSection(_EngineSection):
     acoustic_process: bool = True
     """Compute flow and vocoder in a process of their own. A thread saves one copy of the
     libraries in memory and, beside the speech LM, takes about twice the time (docs/engine.md)."""
+    acoustic_hang_s: float = Field(default=30.0, ge=1, le=3600)
+    """A process that computes nothing for so long is killed, its turns fail, and another is
+    started. It answers between two calls of the model, so that long work does not count; loading
+    has a limit of its own (15 minutes)."""
     precision: Literal["float32", "bfloat16", "float16"] | None = None
     """Of the flow's weights and caches; None for float32 on a CPU and bfloat16 on a GPU."""
     cuda_graphs: bool | None = None

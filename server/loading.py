@@ -192,7 +192,10 @@ def engine_acoustics(
     from antiphon.engine.acoustic.settings import EngineSettings, gpu_settings
     from antiphon.engine.memory import device_gib
 
-    chosen: dict[str, Any] = {"own_process": section.acoustic_process}
+    chosen: dict[str, Any] = {
+        "own_process": section.acoustic_process,
+        "hang_limit_s": section.acoustic_hang_s,
+    }
     if section.precision is not None:
         chosen["precision"] = section.precision
     if section.cuda_graphs is not None:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from antiphon.engine.acoustic.watchdog import Silence
 from antiphon.engine.errors import SynthesisFailed
 
 STOP_TIMEOUT_S = 10.0
 HELLO = 0
 """Number of the reply that says how the model is to be used, or why it cannot be loaded."""
+BEAT = -1
+"""Number of the reply to `Ping`."""
 _END = object()
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answered by the thread that computes, between two calls of the model.
+
+    A thread beside it would go on answering while that one hangs.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,8 @@ class Child:
     arguments: tuple[object, ...]
     on_end: Callable[[Child], None]
     """Called from a thread once the process has ended and its questions have failed."""
+    silence: Silence
+    """When it is given up: killed, its questions answered by an error."""
     hello: Future[tuple[int, int]] = field(default_factory=Future)
     cache_bytes: int = 0
 
@@ -68,14 +83,17 @@ class Child:
         )
         self._lock = threading.Lock()
         self._alive = True
+        self._heard = 0
+        self._asked_for_life = False
+        self._over = threading.Event()
         self._questions: dict[int, _Question] = {}
         # What a process that loads, or does not read, has yet to take; bounded by the turns that
         # may be open.
         self._outbox: SimpleQueue[object] = SimpleQueue()
         self.process.start()
         theirs.close()
-        threading.Thread(target=self._write, daemon=True).start()
-        threading.Thread(target=self._read, daemon=True).start()
+        for task in (self._write, self._read, self._watch):
+            threading.Thread(target=task, daemon=True).start()
 
     @property
     def ready(self) -> bool:
@@ -121,19 +139,48 @@ class Child:
             while True:
                 self._resolve(self._connection.recv())
         self.process.join()
+        self._over.set()
+        self._outbox.put(_END)
+        self._give_up(gone())
+        self.on_end(self)
+
+    def _watch(self) -> None:
+        """Ask whether it still computes, and kill it where it does not say so."""
+        while not self._over.wait(self.silence.tick_s):
+            loaded = self.hello.done()
+            if self.silence.tick(self._heard, loaded=loaded):
+                limit_s = self.silence.limit_s if loaded else self.silence.loading_limit_s
+                self._kill(f"the acoustic process said nothing for {limit_s:g} s")
+                return
+            if loaded and not self._asked_for_life:
+                self._asked_for_life = True
+                self.tell(Ping())
+
+    def _kill(self, why: str) -> None:
+        _log.error("%s; killing it", why)
+        self._give_up(gone("hangs and is being started again"))
+        self.process.kill()
+
+    def _give_up(self, error: SynthesisFailed) -> None:
+        """Answer all that is open with an error, and take no more."""
         with self._lock:
             self._alive = False
             lost = [asked.future for asked in self._questions.values()]
             self._questions.clear()
-        self._outbox.put(_END)
         self.cache_bytes = 0
-        for future in [*lost, self.hello]:
-            if not future.done() and future.set_running_or_notify_cancel():
-                future.set_exception(gone())
-        self.on_end(self)
+        for future in lost:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+        _settle(self.hello, error)
 
     def _resolve(self, reply: Reply) -> None:
+        self._heard += 1
         self.cache_bytes = reply.cache_bytes
+        if reply.call == BEAT:
+            self._asked_for_life = False
+            if reply.result is not None:
+                self._kill("the acoustic process's worker ended")
+            return
         if reply.call == HELLO:
             _settle(self.hello, reply.result)
             return
@@ -151,7 +198,9 @@ def gone(what: str = "ended unexpectedly and is being started again") -> Synthes
 
 
 def _settle(future: Future[Any], result: object) -> None:
-    if isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+    # Loading may end at the moment at which it is given up.
+    with suppress(InvalidStateError):
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

@@ -74,9 +74,12 @@ class DecoderEngine:
     async def warm_voice(self, prompt: AcousticPrompt, settings: AcousticSettings) -> None:
         """Solve a voice's prompt now, so that its first session does not pay for it.
 
+        It is solved again whenever the worker's process is started again, before that is ready.
+
         Raises:
             InvalidConfiguration, Overloaded, SynthesisFailed: as for a session.
         """
+        self._worker.keep_warm(prompt, settings)
         stream = await self.open(prompt, settings)
         try:
             await stream.speak((), final=False)

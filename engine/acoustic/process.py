@@ -10,28 +10,28 @@ from __future__ import annotations
 
 import itertools
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
-import torch
-
-from antiphon.engine.acoustic.child import HELLO, Child, RemoteTurn, Reply, gone
-from antiphon.engine.acoustic.core import Stream
-from antiphon.engine.acoustic.decoder import Decoder
+from antiphon.engine.acoustic.child import HELLO, Child, RemoteTurn, gone
 from antiphon.engine.acoustic.interface import AcousticSettings, SpokenHop
+from antiphon.engine.acoustic.process_main import (
+    Drop,
+    Forget,
+    MakeDecoder,
+    Open,
+    Speak,
+    serve,
+)
 from antiphon.engine.acoustic.settings import EngineSettings
-from antiphon.engine.acoustic.worker import ThreadWorker
-from antiphon.engine.errors import AntiphonError, SynthesisFailed
+from antiphon.engine.acoustic.watchdog import Silence
+from antiphon.engine.errors import AntiphonError
 from antiphon.engine.voice.voice import AcousticPrompt
 
-MakeDecoder = Callable[[], Decoder]
 STEADY_S = 60.0
 """A process that lived so long is started again at once, one that did not after a while."""
 LONGEST_PAUSE_S = 60.0
@@ -39,36 +39,10 @@ LONGEST_PAUSE_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    call: int
-    turn: int
-    prompt: AcousticPrompt
-    settings: AcousticSettings
-
-
-@dataclass(frozen=True, slots=True)
-class _Speak:
-    call: int
-    turn: int
-    tokens: tuple[int, ...]
-    final: bool
-    deadline: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Drop:
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Forget:
-    voice: str
-
-
 class ProcessWorker:
-    """`AcousticWorker` in another process. One that dies is started again: at once, and where it
-    keeps dying after 1, 2, 4, … at most 60 s."""
+    """`AcousticWorker` in another process. One that dies, or hangs and is killed, is started again:
+    at once, and where it keeps dying after 1, 2, 4, … at most 60 s. It is ready once the voices
+    that were warm are warm again."""
 
     def __init__(self, make: MakeDecoder, settings: EngineSettings) -> None:
         """Start loading; `make` must be picklable. Returns before the model is there."""
@@ -79,17 +53,20 @@ class ProcessWorker:
         self._stopping = False
         self._deaths = 0
         self._timer: threading.Timer | None = None
+        self._kept: dict[tuple[str, AcousticSettings], AcousticPrompt] = {}
+        self._warming: Child | None = None
         self._begin()
         self._about = self._child.hello
 
     def _begin(self) -> None:
         self._began = time.monotonic()
-        self._child = Child(serve, (self._make, self._settings), self._ended)
+        silence = Silence(self._settings.hang_limit_s, self._settings.loading_limit_s)
+        self._child = Child(serve, (self._make, self._settings), self._ended, silence)
 
     @property
     def ready(self) -> bool:
         """See `AcousticWorker`."""
-        return self._child.ready
+        return self._child.ready and self._warming is not self._child
 
     @property
     def sample_rate(self) -> int:
@@ -112,27 +89,38 @@ class ProcessWorker:
 
     def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> Future[RemoteTurn]:
         """See `AcousticWorker`."""
-        child = self._child
+        return self._open(self._child, prompt, settings)
+
+    def _open(
+        self, child: Child, prompt: AcousticPrompt, settings: AcousticSettings
+    ) -> Future[RemoteTurn]:
         turn = RemoteTurn(next(self._numbers), child)
         call = next(self._numbers)
-        return self._ask(call, turn, _Open(call, turn.number, prompt, settings))
+        return self._ask(call, turn, Open(call, turn.number, prompt, settings))
 
     def submit(
         self, stream: RemoteTurn, tokens: Sequence[int], final: bool, deadline: float | None
     ) -> Future[SpokenHop]:
         """See `AcousticWorker`. `time.monotonic` is one clock for all processes of a machine."""
         call = next(self._numbers)
-        message = _Speak(call, stream.number, tuple(tokens), final, deadline)
+        message = Speak(call, stream.number, tuple(tokens), final, deadline)
         return self._ask(call, stream, message)
 
     def drop(self, stream: RemoteTurn) -> None:
         """See `AcousticWorker`."""
         stream.child.forget(stream)
-        stream.child.tell(_Drop(stream.number))
+        stream.child.tell(Drop(stream.number))
 
     def forget_voice(self, key: str) -> None:
         """See `AcousticWorker`."""
-        self._child.tell(_Forget(key))
+        # Without the lock, which is held while a process is started: the loop waits for nothing.
+        for kept in [kept for kept in self._kept if kept[0] == key]:
+            del self._kept[kept]
+        self._child.tell(Forget(key))
+
+    def keep_warm(self, prompt: AcousticPrompt, settings: AcousticSettings) -> None:
+        """See `AcousticWorker`."""
+        self._kept[prompt.key, settings] = prompt
 
     def nbytes(self, stream: RemoteTurn) -> int:
         """See `AcousticWorker`; as of its last hop."""
@@ -173,76 +161,20 @@ class ProcessWorker:
 
     def _again(self) -> None:
         with self._lock:
-            if not self._stopping:
-                self._begin()
+            if self._stopping:
+                return
+            self._begin()
+            self._warming = child = self._child
+        for name, prompt in tuple(self._kept.items()):
+            if name in self._kept:  # not forgotten meanwhile
+                with suppress(AntiphonError):
+                    self._warm(child, prompt, name[1])
+        self._warming = None if self._warming is child else self._warming
 
-
-def serve(connection: Connection[Any, Any], make: MakeDecoder, settings: EngineSettings) -> None:
-    """The process: load the model, then do as told until the other side says stop or is gone."""
-    # A signal for all of the server is answered by the server, which lets its turns end first.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    torch.set_num_threads(settings.threads)
-    try:
-        worker = ThreadWorker(make(), settings)
-    except AntiphonError as error:
-        connection.send(Reply(HELLO, error))
-        return
-    connection.send(Reply(HELLO, (worker.sample_rate, worker.codes)))
-    with suppress(EOFError, OSError):
-        _Server(connection, worker).run()
-    worker.stop()
-
-
-class _Server:
-    """Passes messages to the worker thread and its results back."""
-
-    def __init__(self, connection: Connection[Any, Any], worker: ThreadWorker) -> None:
-        self._connection = connection
-        self._worker = worker
-        self._turns: dict[int, Stream] = {}
-        self._lock = threading.Lock()
-
-    def run(self) -> None:
-        """Handle messages until one says stop."""
-        while (message := self._connection.recv()) is not None:
-            self._handle(message)
-
-    def _handle(self, message: _Open | _Speak | _Drop | _Forget) -> None:
-        worker = self._worker
-        if isinstance(message, _Open):
-            opened = worker.open(message.prompt, message.settings)
-            opened.add_done_callback(lambda done: self._opened(message, done))
-        elif isinstance(message, _Speak):
-            stream = self._turns[message.turn]
-            spoken = worker.submit(stream, message.tokens, message.final, message.deadline)
-            spoken.add_done_callback(lambda done: self._spoken(message, done))
-        elif isinstance(message, _Drop):
-            dropped = self._turns.pop(message.turn, None)
-            if dropped is not None:
-                worker.drop(dropped)
-        else:
-            worker.forget_voice(message.voice)
-
-    def _opened(self, message: _Open, done: Future[Stream]) -> None:
-        error = done.exception()
-        if error is None:
-            self._turns[message.turn] = done.result()
-        self._reply(message.call, _portable(error))
-
-    def _spoken(self, message: _Speak, done: Future[SpokenHop]) -> None:
-        error = done.exception()
-        stream = self._turns.get(message.turn)
-        held = 0 if stream is None else self._worker.nbytes(stream)
-        self._reply(message.call, done.result() if error is None else _portable(error), held)
-
-    def _reply(self, call: int, result: object, turn_bytes: int = 0) -> None:
-        with self._lock, suppress(OSError):
-            self._connection.send(Reply(call, result, self._worker.cache_bytes, turn_bytes))
-
-
-def _portable(error: BaseException | None) -> AntiphonError | None:
-    """An error that the other side can read; what torch raises may hold what cannot be sent."""
-    if error is None or isinstance(error, AntiphonError):
-        return error
-    return SynthesisFailed(f"the acoustic engine failed: {type(error).__name__}")
+    def _warm(self, child: Child, prompt: AcousticPrompt, settings: AcousticSettings) -> None:
+        """Solve a voice's prompt; waits for it."""
+        turn = self._open(child, prompt, settings).result()
+        try:
+            self.submit(turn, (), False, None).result()
+        finally:
+            self.drop(turn)

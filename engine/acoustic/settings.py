@@ -54,6 +54,12 @@ class EngineSettings:
     A script must then guard its entry by `__name__`, as for every use of `multiprocessing`."""
     threads: int = 1
     """CPU threads of the worker; the speech LM and the event loop want the other cores."""
+    hang_limit_s: float = 30.0
+    """A process that computes nothing for so long is killed and started again. It answers between
+    two calls of the model; the longest of them, and a shape that is captured, take a few seconds.
+    """
+    loading_limit_s: float = 900.0
+    """The same while it loads: minutes, for a large checkpoint on a slow disk."""
 
     def __post_init__(self) -> None:
         _check("cache_mib", self.cache_mib, 1, 1 << 20)
@@ -64,6 +70,8 @@ class EngineSettings:
         _check("urgent_s", self.urgent_s, 0.0, 10.0)
         _check("max_waiting_tokens", self.max_waiting_tokens, 1, 1 << 20)
         _check("threads", self.threads, 1, 256)
+        _check("hang_limit_s", self.hang_limit_s, 0.1, 3600.0)
+        _check("loading_limit_s", self.loading_limit_s, 0.1, 86400.0)
         if self.precision not in PRECISIONS:
             raise InvalidConfiguration(
                 f"precision is {self.precision!r}, but must be one of {', '.join(PRECISIONS)}",

@@ -63,6 +63,9 @@ class AcousticWorker(Protocol[Handle]):
     def forget_voice(self, key: str) -> None:
         """Drop what is held for a voice, between two estimator calls."""
 
+    def keep_warm(self, prompt: AcousticPrompt, settings: AcousticSettings) -> None:
+        """Solve a voice's prompt again whenever this starts again, until the voice is forgotten."""
+
     def nbytes(self, stream: Handle) -> int:
         """Bytes that a turn alone holds."""
 
@@ -72,8 +75,6 @@ class AcousticWorker(Protocol[Handle]):
 
 class ThreadWorker:
     """The thread that owns the core."""
-
-    ready = True
 
     def __init__(self, decoder: Decoder, settings: EngineSettings) -> None:
         self._streamer = decoder.streamer
@@ -88,9 +89,21 @@ class ThreadWorker:
         self._thread.start()
 
     @property
+    def ready(self) -> bool:
+        """See `AcousticWorker`."""
+        return self._thread.is_alive()
+
+    @property
     def cache_bytes(self) -> int:
         """See `AcousticWorker`."""
         return self._core.cache_bytes
+
+    def beat(self) -> Future[None]:
+        """A future that is done between two calls of the model: a sign of life."""
+        return self._deferred(lambda: None)
+
+    def keep_warm(self, prompt: AcousticPrompt, settings: AcousticSettings) -> None:
+        """See `AcousticWorker`: a thread is not started again."""
 
     def open(self, prompt: AcousticPrompt, settings: AcousticSettings) -> Future[Stream]:
         """See `AcousticWorker`."""

@@ -6,7 +6,10 @@ import asyncio
 import os
 import pickle
 import signal
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from antiphon.engine.acoustic.decoder import Decoder
 from antiphon.engine.acoustic.engine import DecoderEngine
 from antiphon.engine.acoustic.interface import AcousticSettings
 from antiphon.engine.acoustic.loader import load_acoustic_engine
@@ -155,10 +159,111 @@ async def test_a_process_that_does_not_read_holds_up_nobody() -> None:
     await engine.close()
 
 
-def _decoder(directory: Path) -> object:
+@pytest.mark.parametrize("busy", [False, pytest.param(True, marks=pytest.mark.slow)])
+async def test_a_process_that_hangs_fails_its_turns_and_another_is_started_warm(
+    busy: bool,
+) -> None:
+    settings = replace(SETTINGS, hang_limit_s=1.0)
+    worker = ProcessWorker(partial(_decoder, models.checkpoint().directory), settings)
+    engine = DecoderEngine(worker, settings)
+    await engine.warm_voice(models.prompt(28), FAST)
+    await engine.warm_voice(models.prompt(53), FAST)
+    engine.forget_voice(models.prompt(53).key)
+    stream = await engine.open(models.prompt(28), FAST)
+    await stream.speak(_tokens(10), final=False)
+    held = engine.cache_bytes
+    pid = worker._child.process.pid
+    assert pid
+    if busy:
+        speaking = asyncio.ensure_future(stream.speak(_tokens(1400), final=True))
+        await asyncio.sleep(0.05)
+    os.kill(pid, signal.SIGSTOP)
+    if not busy:  # idle when it was stopped, asked afterwards
+        speaking = asyncio.ensure_future(stream.speak(_tokens(10), final=False))
+    with pytest.raises(SynthesisFailed, match="hangs"):
+        await asyncio.wait_for(speaking, 5)
+    assert not engine.ready
+    stream.close()
+    await eventually(lambda: not _alive(pid), 10)
+    await eventually(lambda: engine.ready, 60)
+    # The voice's prompt is there again, that of the forgotten one is not.
+    assert 0 < engine.cache_bytes <= held
+    opened = await engine.open(models.prompt(28), FAST)
+    spoken = await opened.speak(_tokens(10), final=False)
+    assert engine.cache_bytes == held
+    assert spoken.timings["queue"] < spoken.timings["flow"]
+    opened.close()
+    await engine.close()
+
+
+@pytest.mark.slow
+async def test_long_work_is_no_hang() -> None:
+    """Longer than the limit all in all, while each call of the model is shorter."""
+    settings = replace(SETTINGS, cache_mib=1024, hang_limit_s=0.4)
+    make = partial(_decoder, models.checkpoint().directory, settings)
+    worker = ProcessWorker(make, settings)
+    engine = DecoderEngine(worker, settings)
+    await eventually(lambda: engine.ready, 60)  # loading took longer than that
+    pid = worker._child.process.pid
+    stream = await engine.open(models.prompt(78), AcousticSettings(steps=64))
+    started = time.monotonic()
+    while time.monotonic() - started < 1.2:
+        await stream.speak(_tokens(250), final=False)
+    stream.close()
+    await asyncio.sleep(1.0)  # nor is having nothing to do
+    assert engine.ready
+    assert worker._child.process.pid == pid
+    await engine.close()
+
+
+async def test_a_process_that_never_loads_is_given_up() -> None:
+    worker = ProcessWorker(_endless, replace(SETTINGS, loading_limit_s=0.5))
+    with pytest.raises(SynthesisFailed, match="hangs"):
+        await asyncio.wait_for(asyncio.to_thread(lambda: worker.sample_rate), 30)
+    worker.stop()
+
+
+@pytest.mark.slow
+async def test_a_worker_thread_that_ends_takes_its_process_with_it() -> None:
+    settings = replace(SETTINGS, hang_limit_s=0.4)
+    worker = ProcessWorker(_mortal, settings)
+    engine = DecoderEngine(worker, settings)
+    stream = await engine.open(models.prompt(0), FAST)
+    pid = worker._child.process.pid
+    with pytest.raises(SynthesisFailed, match="worker died"):
+        await stream.speak(_tokens(10), final=True)
+    stream.close()
+    await eventually(lambda: worker._child.process.pid != pid, 10)
+    await eventually(lambda: engine.ready, 60)
+    await engine.close()
+
+
+def _alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def _endless() -> Decoder:
+    while True:
+        time.sleep(60)
+
+
+def _mortal() -> Decoder:
+    decoder = _decoder(models.checkpoint().directory)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    decoder.streamer.solve_step = fail  # type: ignore[method-assign]
+    return decoder
+
+
+def _decoder(directory: Path, settings: EngineSettings = SETTINGS) -> Decoder:
     from antiphon.engine.acoustic.loader import _load_from
 
-    return _load_from(directory, SETTINGS, "cpu")
+    return _load_from(directory, settings, "cpu")
 
 
 def test_what_cannot_be_loaded_is_said(tmp_path: Path) -> None:
