@@ -8,27 +8,31 @@ Three questions, each asked at every door (browser over WebRTC, Twilio, AudioSoc
    (underruns), frames that left more than 20 ms late and how late the latest left, the longest wait
    between two frames that any peer saw, the server's CPU for a call, and the CPU that programs
    which do not belong to the measurement took meanwhile.
-3. How many calls with live synthesis start at the same moment without an underrun (AudioSocket).
+3. The most calls with live synthesis that start at the same moment without an underrun
+   (AudioSocket): doubled until one runs dry, then halved in between, for `--search-minutes` at the
+   longest.
 
-The server is a process of its own; the peers share the machine with it.
+The server is a process of its own, and its processor time that of all its processes; the peers
+share the machine with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
 import os
 import statistics
 import time
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from bench.calls_peers import DOORS, Door, Peer, open_peer
-from bench.calls_server import ServerProcess, server_process
+from bench.calls_server import MOST_CALLS, ServerProcess, server_process
 from bench.report import Row, publish, switches
+from bench.search import next_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,16 +95,42 @@ async def many_calls(server: ServerProcess, door: Door, calls: int, speech: str)
     }
 
 
-async def most_live_calls(server: ServerProcess, door: Door, most: int) -> list[Row]:
-    """Double the calls until one of them runs dry."""
-    rows: list[Row] = []
-    calls = 1
-    while calls <= most:
-        rows.append(await many_calls(server, door, calls, "live"))
-        if rows[-1]["underruns"]:
+@dataclass
+class Search:
+    """What the search for the most live calls has found so far."""
+
+    most: int
+    good: int = 0
+    """The most calls of which none ran dry."""
+    bad: int = 0
+    """The fewest of which some did; `most` + 1 if none ever did."""
+    rows: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bad = self.most + 1
+
+    def describe(self) -> str:
+        """In words, for the title."""
+        if self.bad > self.most:
+            return f"{self.good} live calls, the most that were tried, without an underrun"
+        exact = "" if self.bad == self.good + 1 else " (the search was ended by its time)"
+        return f"{self.good} live calls without an underrun, {self.bad} with some{exact}"
+
+
+async def most_live_calls(server: ServerProcess, door: Door, most: int, most_s: float) -> Search:
+    """Look for the most calls of which none runs dry; no trial begins after `most_s` seconds."""
+    found = Search(most)
+    ends = time.monotonic() + most_s
+    while time.monotonic() < ends:
+        count = next_count(found.good, found.bad, most)
+        if count is None:
             break
-        calls *= 2
-    return rows
+        found.rows.append(await many_calls(server, door, count, "live"))
+        if found.rows[-1]["underruns"]:
+            found.bad = count
+        else:
+            found.good = count
+    return found
 
 
 async def listing(server: ServerProcess) -> list[dict[str, Any]]:
@@ -130,19 +160,21 @@ async def underruns(server: ServerProcess) -> int:
     return sum(call["underruns"] for call in await listing(server))
 
 
-async def measure(arguments: argparse.Namespace) -> list[Row]:
-    """All three questions."""
+async def measure(arguments: argparse.Namespace) -> tuple[list[Row], Search]:
+    """All three questions: every row, and what the search found."""
     rows: list[Row] = []
     times = 2 if arguments.quick else arguments.times
     with server_process("live") as live:
         for door in DOORS:
             rows.append(await first_sounds(live, door, times))
         paced = next(door for door in DOORS if door.name == "audiosocket")
-        rows += await most_live_calls(live, paced, 2 if arguments.quick else 32)
+        most = 2 if arguments.quick else arguments.most
+        found = await most_live_calls(live, paced, most, 60 * arguments.search_minutes)
+    rows += found.rows
     with server_process("premade", TEXT) as premade:
         for door in DOORS:
             rows.append(await many_calls(premade, door, 4 if arguments.quick else CALLS, "premade"))
-    return rows
+    return rows, found
 
 
 def draw(rows: list[Row]) -> Any:
@@ -161,11 +193,16 @@ def main() -> None:
     """Measure and publish."""
     parser = switches(__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=7, help="turns for the median at each door")
+    parser.add_argument("--most", type=int, default=512, help="live calls to stop at")
+    parser.add_argument(
+        "--search-minutes", type=float, default=10.0, help="for the most live calls"
+    )
     arguments = parser.parse_args()
-    rows = asyncio.run(measure(arguments))
-    publish(arguments, "Calls", rows, draw=draw(rows))
+    arguments.most = min(arguments.most, MOST_CALLS)
+    rows, found = asyncio.run(measure(arguments))
+    details = {"most_live_calls": found.good, "fewest_with_underruns": found.bad}
+    publish(arguments, f"Calls: {found.describe()}", rows, details=details, draw=draw(rows))
 
 
 if __name__ == "__main__":
-    multiprocessing.set_start_method("spawn")
     main()

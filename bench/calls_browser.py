@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
 import shutil
 import time
 from typing import Any
@@ -127,5 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    multiprocessing.set_start_method("spawn")
     main()

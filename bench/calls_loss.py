@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import multiprocessing
 import random
 import re
 from collections.abc import AsyncIterator
@@ -249,5 +248,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    multiprocessing.set_start_method("spawn")
     main()

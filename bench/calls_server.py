@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,11 @@ from antiphon.engine.interface import (
 from antiphon.server.config import load_config
 from antiphon.server.engines import EngineSet
 from antiphon.server.loading import load_engine, load_watermark
+from bench.processes import descendants_cpu_s
 
 START_S = 300.0
+MOST_CALLS = 1_024
+"""Far more than the machine carries, so that nothing but the machine sets the limit."""
 
 
 @dataclass
@@ -33,13 +35,10 @@ class ServerProcess:
 
     url: str
     audiosocket_port: int
-    pid: int
 
     def cpu_s(self) -> float:
-        """Processor time it has used, all threads."""
-        with open(f"/proc/{self.pid}/stat") as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time that it and the processes it started (flow and vocoder) have used."""
+        return descendants_cpu_s()
 
 
 class PremadeSession:
@@ -136,8 +135,10 @@ async def _serve(ready: Connection, kind: str, text: str) -> None:
         overrides={
             "server.port": 0,
             "calls.audiosocket_port": 0,
-            "calls.max_calls": 128,
-            "server.limits.max_sessions": 128,
+            "calls.max_calls": MOST_CALLS,
+            "server.limits.max_sessions": MOST_CALLS,
+            # A call by WebSocket and the one of its agent.
+            "server.limits.max_connections": 2 * MOST_CALLS,
         }
     )
     watermark = load_watermark(config.watermark)
@@ -172,16 +173,16 @@ def _run(ready: Connection, kind: str, text: str) -> None:
 @contextmanager
 def server_process(kind: str, text: str = "") -> Iterator[ServerProcess]:
     """Run a server while the block runs; `kind` is `live` or `premade`."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=_run, args=(theirs, kind, text))
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_run, args=(theirs, kind, text))
     process.start()
     theirs.close()
     try:
         if not ours.poll(START_S):
             raise TimeoutError("the server did not start")
         url, port = ours.recv()
-        assert process.pid is not None
-        yield ServerProcess(url, port, process.pid)
+        yield ServerProcess(url, port)
     finally:
         ours.close()
         process.join(10)

@@ -19,6 +19,7 @@ from antiphon.server.cli.local_server import local_server
 from antiphon.server.config import load_config
 from bench.first_packet import Measured, measure, percentile
 from bench.report import Row, publish, switches
+from bench.search import next_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,8 +36,7 @@ def search(try_count: Callable[[int], bool], most: int) -> int:
     Doubles from 1 and then halves the interval; 0 where not even one succeeds.
     """
     good, bad = 0, most + 1
-    while bad - good > 1:
-        count = min(2 * good or 1, most) if bad > most else (good + bad) // 2
+    while (count := next_count(good, bad, most)) is not None:
         if try_count(count):
             good = count
         else:
