@@ -12,8 +12,9 @@ from antiphon.engine.flow.cache import PagePool
 from antiphon.engine.flow.flow import Flow
 from antiphon.engine.flow.graphs import GPU_BUCKETS, CapturedVelocity
 from antiphon.engine.flow.step import CachedFlow
-from antiphon.engine.vocoder.graphs import CapturedAdvance
+from antiphon.engine.vocoder.graphs import BatchedRows, directly
 from antiphon.engine.vocoder.hift import HiFT
+from antiphon.engine.vocoder.pieces import CAPTURED_SIZES, Pieces
 from antiphon.engine.vocoder.source import SourceNoise
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -45,9 +46,12 @@ def cached_decoder(flow: Flow, hift: HiFT, settings: EngineSettings) -> Decoder:
         buckets=GPU_BUCKETS if settings.cuda_graphs else None,
         velocity=CapturedVelocity if settings.cuda_graphs else None,
     )
-    vocoder = Vocoder(
-        hift.prepare_for_serving(),
-        SourceNoise(flow.config, hift.config),
-        CapturedAdvance(hift) if settings.cuda_graphs else None,
-    )
+    hift.prepare_for_serving()
+    noise = SourceNoise(flow.config, hift.config)
+    if settings.cuda_graphs:
+        vocoder = Vocoder(hift, noise, BatchedRows(hift), Pieces(CAPTURED_SIZES))
+    elif device.type == "cuda":
+        vocoder = Vocoder(hift, noise, BatchedRows(hift, directly))
+    else:
+        vocoder = Vocoder(hift, noise)
     return Decoder(streamer, vocoder, flow.config.vocab_size)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from antiphon.engine.acoustic.decoder import (
     MelState,
     MelStreamer,
@@ -24,6 +26,7 @@ from antiphon.engine.acoustic.work import FlowWork, VoiceKey, VoicePrompt, Voice
 from antiphon.engine.errors import AntiphonError, Overloaded, SynthesisFailed
 from antiphon.engine.flow.flow_matching import SolverPlan, plan_solver
 from antiphon.engine.flow.stream import FlowVoice
+from antiphon.engine.watermark.marked import FloatSamples
 
 
 @dataclass(slots=True, eq=False)
@@ -56,13 +59,22 @@ class Hop:
     asked_at: float
     work: FlowWork | None = None
     started_at: float | None = None
+    speech: TempoState | None = None
+    """The vocoder's side once all mel is there; the stream's own stays as it was until the end."""
+    pieces: list[FloatSamples] = field(default_factory=list)
+    solved_at: float = 0.0
     result: SpokenHop | AntiphonError | None = None
     timings: dict[str, float] = field(default_factory=dict)
 
     @property
     def in_progress(self) -> bool:
-        """Whether it wants estimator calls."""
+        """Whether there is work for it: estimator calls, then the vocoder's."""
         return self.result is None and self.work is not None
+
+    @property
+    def has_mel(self) -> bool:
+        """Whether its estimator calls are made and its samples are not."""
+        return self.result is None and self.work is not None and self.work.done
 
 
 class AcousticCore:
@@ -131,7 +143,7 @@ class AcousticCore:
         self._hops = [hop for hop in self._hops if hop.stream is not stream]
 
     def step(self, now: float) -> tuple[list[Hop], float | None, bool]:
-        """Make one estimator call for those who need it most.
+        """Make one estimator call, and one of the vocoder behind it, for those who need it most.
 
         Returns the hops that are done (with results), when a held-back one may start, and whether
         anything was done now.
@@ -142,7 +154,9 @@ class AcousticCore:
             enumerate([*self._building, *(hop for hop in self._hops if hop.in_progress)])
         )
         choice = choose([self._demand(key, i) for key, i in items.items()], now, self._limits)
-        self._advance([items[key] for key in choice.keys], now)
+        chosen = [items[key] for key in choice.keys]
+        self._advance([item for item in chosen if item.work and not item.work.done], now)
+        self._speak([item for item in chosen if isinstance(item, Hop) and item.has_mel])
         finished = [hop for hop in self._hops if hop.result is not None]
         self._hops = [hop for hop in self._hops if hop.result is None]
         self._building = [
@@ -183,8 +197,6 @@ class AcousticCore:
             hop.work = FlowWork(
                 state, target, hop.final, stream.settings.left_context_chunks, solved=solved
             )
-            if hop.work.done:
-                self._finish(hop)
 
     def _demand(self, key: int, item: Hop | VoicePrompt) -> Demand:
         if isinstance(item, VoicePrompt):
@@ -208,11 +220,8 @@ class AcousticCore:
             except SynthesisFailed as error:
                 self._fail(item, error)
                 continue
-            if item.work.done:
-                if isinstance(item, Hop):
-                    self._finish(item)
-                else:
-                    self._voices.trim()
+            if item.work.done and isinstance(item, VoicePrompt):
+                self._voices.trim()
 
     def _solve(self, items: Sequence[Hop | VoicePrompt]) -> list[Hop | VoicePrompt]:
         """One estimator call; returns those for whom it succeeded."""
@@ -251,32 +260,58 @@ class AcousticCore:
         error = error.with_traceback(None)  # its frames would hold the memory
         if isinstance(item, Hop):
             item.result = error
-            item.work = None
+            item.work = item.speech = None
             item.stream.error = error
             item.stream.flow = None
         else:
             item.error = error
             self._voices.drop(item)
 
-    def _finish(self, hop: Hop) -> None:
-        """All mel of a hop is there: make its samples and move the stream on."""
-        work, stream = hop.work, hop.stream
+    def _speak(self, hops: Sequence[Hop]) -> None:
+        """Make samples of hops whose mel is all there: of short ones all, of long ones a part."""
+        asked = [(self._placed(hop), hop.final) for hop in hops]
+        if not asked:
+            return
+        try:
+            portions = self._vocoder.speak(asked)
+        except RuntimeError as error:
+            if len(hops) > 1:
+                for hop in hops:
+                    self._speak([hop])
+            else:
+                self._fail(hops[0], _failure("vocoder", error))
+            return
+        for hop, portion in zip(hops, portions, strict=True):
+            if isinstance(portion, SynthesisFailed):
+                self._fail(hop, portion)
+                continue
+            hop.speech = portion.state
+            hop.pieces.append(portion.samples)
+            if portion.done:
+                self._finish(hop, portion.state)
+
+    def _placed(self, hop: Hop) -> TempoState:
+        """The vocoder's state of a hop; at first with its mel in place."""
+        if hop.speech is not None:
+            return hop.speech
+        work, speech = hop.work, hop.stream.speech
         assert work is not None
-        flow_done = time.monotonic()
+        hop.solved_at = time.monotonic()
         if hop.started_at is not None:
-            hop.timings["flow"] = flow_done - hop.started_at
-        speech = stream.speech
+            hop.timings["flow"] = hop.solved_at - hop.started_at
         for mel in work.mel:
             speech = self._vocoder.place(speech, work.first_frame, mel)
             work.first_frame += len(mel)
-        try:
-            samples, speech = self._vocoder.speak(speech, final=hop.final)
-        except (SynthesisFailed, RuntimeError) as error:
-            failed = error if isinstance(error, SynthesisFailed) else _failure("vocoder", error)
-            self._fail(hop, failed)
-            return
+        hop.speech = speech
+        return speech
+
+    def _finish(self, hop: Hop, speech: TempoState) -> None:
+        """All samples of a hop are there: move the stream on."""
+        work, stream = hop.work, hop.stream
+        assert work is not None
         stream.flow, stream.speech, stream.solved = work.state, speech, work.target
-        hop.timings["vocoder"] = time.monotonic() - flow_done
+        hop.timings["vocoder"] = time.monotonic() - hop.solved_at
+        samples = hop.pieces[0] if len(hop.pieces) == 1 else np.concatenate(hop.pieces)
         hop.result = SpokenHop(samples, hop.timings)
 
 

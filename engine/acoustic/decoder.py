@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from antiphon.engine.errors import SynthesisFailed
 from antiphon.engine.flow.flow_matching import SolverPlan
 from antiphon.engine.flow.stream import FlowVoice
 from antiphon.engine.watermark.marked import FloatSamples
@@ -105,6 +106,17 @@ class SpeechValue(Protocol):
 Speech = TypeVar("Speech", bound=SpeechValue)
 
 
+@dataclass(frozen=True, slots=True)
+class Portion(Generic[Speech]):
+    """Some more of a stream's samples."""
+
+    samples: FloatSamples
+    """Float32 (samples,)."""
+    state: Speech
+    done: bool
+    """Whether the mel that is there makes no more of them final."""
+
+
 class SpeechVocoder(Protocol[Speech]):
     """Mel to samples, with mel that may still be replaced (see `Vocoder`)."""
 
@@ -118,8 +130,13 @@ class SpeechVocoder(Protocol[Speech]):
     def place(self, state: Speech, first_frame: int, mel: Tensor) -> Speech:
         """Add (frames, mel) that begin at a frame of the turn."""
 
-    def speak(self, state: Speech, *, final: bool) -> tuple[FloatSamples, Speech]:
-        """Return all samples that the mel makes final, and what is left."""
+    def speak(
+        self, asked: Sequence[tuple[Speech, bool]]
+    ) -> Sequence[Portion[Speech] | SynthesisFailed]:
+        """Move streams on by what takes a moment each; the flag says whether their mel ends.
+
+        Streams do not influence each other; one whose samples are not finite fails alone.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from antiphon.engine.acoustic.decoder import Portion
 from antiphon.engine.errors import SynthesisFailed
-from antiphon.engine.vocoder.graphs import CapturedAdvance
-from antiphon.engine.vocoder.hift import HiFT, VocoderState
+from antiphon.engine.vocoder.hift import HiFT
+from antiphon.engine.vocoder.pieces import Pieces
+from antiphon.engine.vocoder.rows import OneByOne, Row, RowAdvance, RowState
 from antiphon.engine.vocoder.source import SourceNoise
 from antiphon.engine.watermark.marked import FloatSamples
 
@@ -23,7 +27,7 @@ class SpeechState:
     state it had before them.
     """
 
-    vocoder: VocoderState | None
+    vocoder: RowState | None
     noise: Tensor
     mel: Tensor
     """(frames, mel)"""
@@ -40,15 +44,32 @@ class SpeechState:
         return own + (0 if self.vocoder is None else self.vocoder.nbytes)
 
 
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A stream on its way through one call of `Vocoder.speak`."""
+
+    state: SpeechState
+    final: bool
+    room: int
+    """Frames that it may still do now."""
+    pieces: list[FloatSamples] = field(default_factory=list)
+    error: SynthesisFailed | None = None
+
+
 class Vocoder:
     """Weights of the vocoder and its fixed noise; moves `SpeechState` values forward."""
 
     def __init__(
-        self, hift: HiFT, noise: SourceNoise, advance: CapturedAdvance | None = None
+        self,
+        hift: HiFT,
+        noise: SourceNoise,
+        advance: RowAdvance | None = None,
+        pieces: Pieces | None = None,
     ) -> None:
-        """`advance` stands in for the module's own where calls are captured."""
+        """`advance` makes the calls, stream by stream if not given, for the sizes of `pieces`."""
         self._hift = hift
-        self._advance = advance or hift.advance
+        self._advance = advance or OneByOne(hift)
+        self._pieces = pieces or Pieces()
         self._noise = noise
         self.sample_rate = hift.config.sampling_rate
         self._device = hift.m_source.l_linear.weight.device
@@ -65,40 +86,77 @@ class Vocoder:
         kept = state.mel[: max(0, offset)]
         return replace(state, mel=torch.cat([kept, mel[max(0, -offset) :]]))
 
-    def speak(self, state: SpeechState, *, final: bool) -> tuple[FloatSamples, SpeechState]:
-        """Return all samples that the mel makes final, float32 (samples,), and what is left.
+    def speak(
+        self, asked: Sequence[tuple[SpeechState, bool]]
+    ) -> list[Portion[SpeechState] | SynthesisFailed]:
+        """See `SpeechVocoder`: pieces of equal length are made in one call."""
+        streams = [_Asked(state, final, self._pieces.most) for state, final in asked]
+        while groups := self._groups(streams):
+            for (size, last, _), group in groups.items():
+                self._make(group, size, last)
+        return [
+            stream.error or Portion(_joined(stream.pieces), stream.state, self._left(stream) <= 0)
+            for stream in streams
+        ]
 
-        Raises:
-            SynthesisFailed: non-finite samples.
-        """
-        look_ahead = 0 if final else self._hift.look_ahead
-        frames = len(state.mel) - look_ahead
-        if frames <= 0:
-            return torch.zeros(0).numpy(), state
-        own, beyond = self._hift.noise_samples(frames, final=final)
-        noise, after = self._noise.draw(state.noise, own)
-        if beyond:
-            noise = torch.cat([noise, self._noise.draw(after, beyond)[0]])
-        samples, vocoder = self._advance(
-            state.mel[None], noise[None].to(self._device), state.vocoder, final=final
-        )
-        return heard(samples[0]), SpeechState(vocoder, after, state.mel[frames:])
+    def _left(self, stream: _Asked) -> int:
+        """Frames that can be done."""
+        return len(stream.state.mel) - (0 if stream.final else self._hift.look_ahead)
+
+    def _groups(self, streams: Sequence[_Asked]) -> dict[tuple[int, bool, bool], list[_Asked]]:
+        """Streams by their next piece: its size, and whether it is the last and the first."""
+        groups: dict[tuple[int, bool, bool], list[_Asked]] = {}
+        for stream in streams:
+            left = self._left(stream)
+            size = self._pieces.next(
+                left, self._hift.look_ahead, final=stream.final, room=stream.room
+            )
+            if size and stream.error is None:
+                key = (size, stream.final and size == left, stream.state.vocoder is None)
+                groups.setdefault(key, []).append(stream)
+        return groups
+
+    def _make(self, group: Sequence[_Asked], size: int, last: bool) -> None:
+        """Make one piece of every stream of a group."""
+        own, beyond = self._hift.noise_samples(size, final=last)
+        frames = size if last else size + self._hift.look_ahead
+        rows, after = [], []
+        for stream in group:
+            noise, then = self._noise.draw(stream.state.noise, own)
+            if beyond:
+                noise = torch.cat([noise, self._noise.draw(then, beyond)[0]])
+            rows.append(Row(stream.state.mel[:frames], noise, stream.state.vocoder))
+            after.append(then)
+        samples, states = self._advance(rows, final=last)
+        for stream, heard, state, noise in zip(group, to_host(samples), states, after, strict=True):
+            if isinstance(heard, SynthesisFailed):
+                stream.error = heard
+                continue
+            stream.pieces.append(heard)
+            stream.state = SpeechState(state, noise, stream.state.mel[size:])
+            stream.room -= size
 
 
-def heard(samples: Tensor) -> FloatSamples:
-    """Bring (samples,) to the host.
+def _joined(pieces: list[FloatSamples]) -> FloatSamples:
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+
+
+def to_host(samples: Tensor) -> list[FloatSamples | SynthesisFailed]:
+    """Bring (rows, samples) to the host, row by row; an error for one that is not finite.
 
     From a GPU through pinned memory, which the copy engine fills while other streams compute; the
     thread that waits is the worker's, never the event loop's.
-
-    Raises:
-        SynthesisFailed: non-finite samples.
     """
     if samples.is_cuda:
         host = torch.empty(samples.shape, dtype=samples.dtype, pin_memory=True)
         host.copy_(samples, non_blocking=True)
         torch.cuda.current_stream(samples.device).synchronize()
-        samples = host
-    if not bool(torch.isfinite(samples).all()):
-        raise SynthesisFailed("the vocoder produced samples that are not finite")
-    return samples.numpy()
+        # Pinned memory is scarce; what goes on to the listener is ordinary.
+        samples = host.clone()
+    finite = torch.isfinite(samples).all(dim=1).tolist()
+    return [
+        row.numpy() if fine else SynthesisFailed("the vocoder produced samples that are not finite")
+        for row, fine in zip(samples, finite, strict=True)
+    ]

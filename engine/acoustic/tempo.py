@@ -9,14 +9,15 @@ F0 from them, so that the pitch stays.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from antiphon.engine.acoustic.decoder import SpeechVocoder
-from antiphon.engine.watermark.marked import FloatSamples
+from antiphon.engine.acoustic.decoder import Portion, SpeechVocoder
+from antiphon.engine.errors import SynthesisFailed
 
 KEPT_FRAMES = 256
 """Frames that a later hop may still replace, and more: a hop solves at most its last chunk anew."""
@@ -69,18 +70,29 @@ class TempoVocoder:
         stop = math.ceil((state.first + len(mel) - 0.5) / state.speed - 0.5)
         return _forgetful(self._give(state, min(start, state.stretched), stop))
 
-    def speak(self, state: TempoState, *, final: bool) -> tuple[FloatSamples, TempoState]:
-        """Return all samples that the mel makes final, float32 (samples,), and what is left.
+    def speak(
+        self, asked: Sequence[tuple[TempoState, bool]]
+    ) -> list[Portion[TempoState] | SynthesisFailed]:
+        """See `SpeechVocoder`."""
+        states = [self._ended(state) if final else state for state, final in asked]
+        finals = [final for _, final in asked]
+        portions = self._inner.speak(
+            [(state.inner, final) for state, final in zip(states, finals, strict=True)]
+        )
+        return [
+            portion
+            if isinstance(portion, SynthesisFailed)
+            else Portion(portion.samples, replace(state, inner=portion.state), portion.done)
+            for state, portion in zip(states, portions, strict=True)
+        ]
 
-        Raises:
-            SynthesisFailed: non-finite samples.
-        """
-        if final and state.mel is not None:
-            total = int((state.first + len(state.mel)) / state.speed)
-            # Even the shortest speech has a frame.
-            state = self._give(state, state.stretched, max(total, 1))
-        samples, inner = self._inner.speak(state.inner, final=final)
-        return samples, replace(state, inner=inner)
+    def _ended(self, state: TempoState) -> TempoState:
+        """Hand over the stretched mel's last frames, for which nothing follows on the right."""
+        if state.mel is None:
+            return state
+        total = int((state.first + len(state.mel)) / state.speed)
+        # Even the shortest speech has a frame.
+        return self._give(state, state.stretched, max(total, 1))
 
     def _give(self, state: TempoState, start: int, stop: int) -> TempoState:
         """Hand the stretched frames from `start` to `stop` to the vocoder."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from antiphon.engine.acoustic.speech import heard
+from antiphon.engine.acoustic.decoder import Portion
+from antiphon.engine.acoustic.speech import to_host
+from antiphon.engine.errors import SynthesisFailed
 from antiphon.engine.vocoder.windows import WindowedVocoder, WindowState
-from antiphon.engine.watermark.marked import FloatSamples
 
 NOISE_SEED = 0
 """Every turn has the same noise: a text said again sounds the same."""
@@ -48,12 +50,16 @@ class WindowSpeechVocoder:
         kept = state.mel[: max(0, offset)]
         return replace(state, mel=torch.cat([kept, mel[max(0, -offset) :]]))
 
-    def speak(self, state: WindowSpeech, *, final: bool) -> tuple[FloatSamples, WindowSpeech]:
-        """Return all samples that the mel makes final, float32 (samples,), and what is left.
+    def speak(
+        self, asked: Sequence[tuple[WindowSpeech, bool]]
+    ) -> list[Portion[WindowSpeech] | SynthesisFailed]:
+        """See `SpeechVocoder`; each by itself, and all of it: where windows end is heard."""
+        return [self._speak(state, final) for state, final in asked]
 
-        Raises:
-            SynthesisFailed: non-finite samples.
-        """
+    def _speak(self, state: WindowSpeech, final: bool) -> Portion[WindowSpeech] | SynthesisFailed:
         samples, window = self._windows.advance(state.mel[None], state.window, final=final)
+        (heard,) = to_host(samples)
+        if isinstance(heard, SynthesisFailed):
+            return heard
         done = window.frames - state.window.frames
-        return heard(samples[0]), WindowSpeech(window, state.mel[done:])
+        return Portion(heard, WindowSpeech(window, state.mel[done:]), done=True)

@@ -7,6 +7,7 @@ rounded up by `Buckets`, so that few shapes exist; each is captured when it firs
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TypeVar
@@ -20,7 +21,9 @@ from antiphon.engine.flow.step import Buckets
 from antiphon.engine.flow.workspace import Workspace
 
 GPU_BUCKETS = Buckets(rows=2, frames=25, chunks=4)
-"""Six shapes of rows up to 64, two of frames, a few of chunks."""
+"""Seven shapes of rows up to 128, two of frames, four of chunks where left context is limited."""
+MOST_SHAPES = 128
+"""Captured and kept; the least recently used go, as where unlimited context grows."""
 
 T = TypeVar("T")
 Result = tuple[Tensor, Tensor]
@@ -28,23 +31,31 @@ Replay = Callable[[], Result]
 Record = Callable[[Callable[[], Result]], Replay]
 
 
-def record_on_cuda(call: Callable[[], T]) -> Callable[[], T]:
-    """Run a call until its libraries have settled, then capture it; returns the replay."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
+class CudaRecorder:
+    """Captures calls, all into one memory: they are never replayed at the same time, and what one
+    returns is copied before the next is replayed."""
 
-    def replay() -> T:
-        graph.replay()
-        return result
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
 
-    return replay
+    def __call__(self, call: Callable[[], T]) -> Callable[[], T]:
+        """Run a call until its libraries have settled, then capture it; returns the replay."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the process, such as the speech LM's, may allocate meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            result = call()
+
+        def replay() -> T:
+            graph.replay()
+            return result
+
+        return replay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,24 +69,29 @@ class _Captured:
 class CapturedVelocity:
     """Stands in for `CachedDiT.velocity`: same arguments, same results."""
 
-    def __init__(self, dit: CachedDiT, record: Record = record_on_cuda) -> None:
+    def __init__(self, dit: CachedDiT, record: Record | None = None) -> None:
         self._dit = dit
-        self._record = record
-        self._captured: dict[tuple[object, ...], _Captured] = {}
+        self._record = record or CudaRecorder()
+        self._captured: OrderedDict[tuple[object, ...], _Captured] = OrderedDict()
 
     def __call__(self, batch: StepBatch, pool: PagePool) -> Result:
         """Copy the batch into the captured call's inputs and replay it."""
         batch = _uniform(batch)
         shape = (*batch.base.shape, *batch.x.shape, *batch.table.shape, batch.rows is None)
-        captured = self._captured.get(shape)
+        captured = self._captured.pop(shape, None)
         if captured is None:
             own = _copied(batch)
             replay = self._record(lambda: self._dit.velocity(own, pool))
             captured = _Captured(own, self._dit.workspace(own), replay)
-            self._captured[shape] = captured
+        self._captured[shape] = captured
+        while len(self._captured) > MOST_SHAPES:
+            self._captured.popitem(last=False)
         for target, source in zip(_tensors(captured.inputs), _tensors(batch), strict=True):
             target.copy_(source)
-        return captured.replay()
+        # The next replay writes over these, while a solution without guidance keeps its velocity
+        # until its next call.
+        velocity, tails = captured.replay()
+        return velocity.clone(), tails.clone()
 
 
 def _uniform(batch: StepBatch) -> StepBatch:

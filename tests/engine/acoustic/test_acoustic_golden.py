@@ -8,6 +8,7 @@ import math
 import numpy as np
 import torch
 
+from antiphon.engine.acoustic.decoder import Portion
 from antiphon.engine.acoustic.engine import TorchAcousticEngine
 from antiphon.engine.acoustic.interface import AcousticSettings
 from antiphon.engine.voice.voice import AcousticPrompt
@@ -18,10 +19,19 @@ _START = models.source_noise().start
 
 
 def _vocode(mel: torch.Tensor) -> torch.Tensor:
+    return _spoken(mel, final=True)
+
+
+def _spoken(mel: torch.Tensor, *, final: bool) -> torch.Tensor:
     vocoder = models.vocoder()
     state = vocoder.place(vocoder.start(), 0, mel)
-    samples, _ = vocoder.speak(state, final=True)
-    return torch.from_numpy(samples)[None]
+    pieces, done = [], False
+    while not done:
+        (portion,) = vocoder.speak([(state, final)])
+        assert isinstance(portion, Portion)
+        pieces.append(torch.from_numpy(portion.samples))
+        state, done = portion.state, portion.done
+    return torch.cat(pieces)[None]
 
 
 def _offline(prompt: AcousticPrompt, tokens: list[int]) -> torch.Tensor:
@@ -78,9 +88,8 @@ def test_a_streamed_call_of_the_vocoder_is_the_reference_one() -> None:
     golden.assert_close(mel.transpose(1, 2), 3, "token2wav", "1.mel_in")
     _, excitation = _upstream_excitation(mel)
     golden.assert_close(excitation[:, None, : 480 * 195], 3, "token2wav", "1.source")
-    vocoder = models.vocoder()
-    samples, _ = vocoder.speak(vocoder.place(vocoder.start(), 0, mel[0]), final=False)
-    golden.assert_close(torch.from_numpy(samples)[None, : 480 * 190], 3, "token2wav", "1.wav_raw")
+    samples = _spoken(mel[0], final=False)
+    golden.assert_close(samples[:, : 480 * 190], 3, "token2wav", "1.wav_raw")
 
 
 def test_speed_changes_by_interpolating_the_mel() -> None:

@@ -199,18 +199,20 @@ async def test_a_process_that_hangs_fails_its_turns_and_another_is_started_warm(
 @pytest.mark.slow
 async def test_long_work_is_no_hang() -> None:
     """Longer than the limit all in all, while each call of the model is shorter."""
-    settings = replace(SETTINGS, cache_mib=1024, hang_limit_s=0.4)
+    settings = replace(SETTINGS, cache_mib=1024, hang_limit_s=1.0)
     make = partial(_decoder, models.checkpoint().directory, settings)
     worker = ProcessWorker(make, settings)
     engine = DecoderEngine(worker, settings)
     await eventually(lambda: engine.ready, 60)  # loading took longer than that
     pid = worker._child.process.pid
-    stream = await engine.open(models.prompt(78), AcousticSettings(steps=64))
+    patient = AcousticSettings(steps=64)
+    streams = [await engine.open(models.prompt(78), patient) for _ in range(2)]
     started = time.monotonic()
-    while time.monotonic() - started < 1.2:
-        await stream.speak(_tokens(250), final=False)
-    stream.close()
-    await asyncio.sleep(1.0)  # nor is having nothing to do
+    await asyncio.gather(*(stream.speak(_tokens(500), final=False) for stream in streams))
+    assert time.monotonic() - started > settings.hang_limit_s
+    for stream in streams:
+        stream.close()
+    await asyncio.sleep(1.5)  # nor is having nothing to do
     assert engine.ready
     assert worker._child.process.pid == pid
     await engine.close()

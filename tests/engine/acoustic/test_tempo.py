@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -12,10 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.engine.acoustic.decoder import Portion
 from antiphon.engine.acoustic.engine import TorchAcousticEngine
 from antiphon.engine.acoustic.interface import AcousticSettings
 from antiphon.engine.acoustic.tempo import TempoVocoder
-from antiphon.engine.errors import InvalidConfiguration
+from antiphon.engine.errors import InvalidConfiguration, SynthesisFailed
 from tests import golden
 from tests.engine.acoustic import models
 
@@ -34,8 +36,10 @@ class Tape:
         assert first_frame <= len(state), "a gap"
         return torch.cat([state[:first_frame], mel[:, 0]])
 
-    def speak(self, state: torch.Tensor, *, final: bool) -> tuple[np.ndarray, torch.Tensor]:
-        return state.numpy(), state
+    def speak(
+        self, asked: Sequence[tuple[torch.Tensor, bool]]
+    ) -> list[Portion[torch.Tensor] | SynthesisFailed]:
+        return [Portion(state.numpy(), state, done=True) for state, _ in asked]
 
 
 def stretched(mel: torch.Tensor, speed: float, cuts: list[int], again: int = 0) -> np.ndarray:
@@ -49,8 +53,9 @@ def stretched(mel: torch.Tensor, speed: float, cuts: list[int], again: int = 0) 
             # What will be replaced was something else before.
             state = vocoder.place(state, first, torch.full((start - first, 1), 1e6))
         state = vocoder.place(state, first, mel[first:stop])
-    samples, _ = vocoder.speak(state, final=True)
-    return samples
+    (portion,) = vocoder.speak([(state, True)])
+    assert isinstance(portion, Portion)
+    return portion.samples
 
 
 @settings(deadline=None, max_examples=60)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from antiphon.engine.errors import Overloaded
 from antiphon.engine.flow.cache import PagePool
+from antiphon.engine.flow.flow import Flow
 from antiphon.engine.flow.flow_matching import fixed_noise, plan_solver
-from antiphon.engine.flow.graphs import CapturedVelocity, Result
+from antiphon.engine.flow.graphs import GPU_BUCKETS, CapturedVelocity, Result
 from antiphon.engine.flow.step import Buckets, CachedFlow, solve
 from antiphon.engine.flow.stream import ChunkSolution
 from tests import golden
@@ -211,6 +212,66 @@ def test_rounding_shapes_up_and_replaying_them_changes_nothing(captured: bool) -
         mels.append([solution.x for solution in waiting])
     for one, other in zip(*mels, strict=True):
         assert (one - other).abs().max() <= EXACT
+
+
+def test_a_velocity_that_is_kept_is_not_written_over_by_the_next_replay() -> None:
+    """The midpoint solver keeps one between two calls; another turn's replay lies between."""
+    streamer = CachedFlow(
+        models.flow(),
+        models.streamer(64).pool,
+        buckets=Buckets(2, 25, 4),
+        velocity=lambda dit: CapturedVelocity(dit, _record_on_cpu),
+    )
+    plan = plan_solver("midpoint", 4, 0.0)
+    prompt = models.prompt(28)
+    mels = []
+    for together in (False, True):
+        solutions = []
+        for tokens in (range(20), range(40, 60)):
+            state = streamer.start(models.voice_of(prompt, streamer), plan)
+            solution = streamer.next_solution(streamer.append(state, list(tokens)), final=True)
+            assert solution is not None
+            solutions.append(solution)
+        if together:
+            while not solutions[0].done:
+                for solution in solutions:
+                    streamer.solve_step([solution])
+        else:
+            for solution in solutions:
+                solve(streamer, solution)
+        mels.append([solution.x for solution in solutions])
+    for alone, beside in zip(*mels, strict=True):
+        assert torch.equal(alone, beside)
+
+
+@given(count=st.integers(1, 300), step=st.sampled_from([1, 2, 3]))
+def test_rows_are_rounded_up_to_few_counts(count: int, step: int) -> None:
+    rounded = Buckets(rows=step).round_rows(count)
+    assert rounded == count if step == 1 else count <= rounded < 2 * max(count, step)
+    assert len({Buckets(rows=2).round_rows(n) for n in range(1, 129)}) == 7
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_graphs_on_a_gpu_give_the_mel_of_the_cpu() -> None:
+    flow = Flow(models.checkpoint().flow_config)
+    flow.load_state_dict(models.checkpoint().flow_state_dict(), strict=True)
+    flow = flow.eval().requires_grad_(False).cuda()
+    config = flow.config.estimator
+    pool = PagePool(
+        layers=config.depth,
+        frames=config.static_chunk_size,
+        width=config.heads * config.dim_head,
+        budget_bytes=64 << 20,
+        device="cuda",
+    )
+    streamer = CachedFlow(flow, pool, buckets=GPU_BUCKETS, velocity=CapturedVelocity)
+    tokens = golden.array(3, "flow", "tokens")[0].tolist()[:47]
+    exact = models.whole(models.prompt(28), tokens)
+    for _ in range(2):  # captured, then replayed
+        state = streamer.start(models.voice_of(models.prompt(28), streamer), models.PLAN)
+        _, pieces = models.hop(streamer, state, tokens, final=True)
+        mel = torch.cat([piece for _, piece in pieces]).cpu()
+        assert (mel - exact).abs().max() <= 1e-2
 
 
 def test_half_precision_keeps_the_mel_close() -> None:
