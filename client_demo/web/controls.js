@@ -1,10 +1,9 @@
 // Buttons, keys and choices, and what they set off.
 
+import { choices } from "./choices.js";
 import { watchTheme } from "./theme.js";
 
 const at = (id) => document.getElementById(id);
-
-export const chosenMode = () => at("mode").querySelector(":checked").value;
 
 export function watchControls({ speak, interrupt, typed, keyChanged, modeChanged }) {
   at("speak").addEventListener("click", speak);
@@ -16,11 +15,11 @@ export function watchControls({ speak, interrupt, typed, keyChanged, modeChanged
     at("pace-out").textContent = `${at("pace").value} words/s`;
   });
   at("mode").addEventListener("change", () => {
-    at("pace-row").hidden = chosenMode() !== "llm";
+    at("pace-row").hidden = choices.mode !== "llm";
     modeChanged();
   });
   at("transport").addEventListener("change", () => {
-    at("format").disabled = at("transport").value === "call";
+    at("format").disabled = choices.onCall;
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") interrupt();

@@ -9,30 +9,30 @@ export class Transcript {
   begin() {
     this.element.replaceChildren();
     this.current = null; // the word that sounds
-    this.words = []; // {node, from, to}, in characters of the turn's text
-    this.text = "";
-    this.length = 0;
+    // The server counts characters, of which JavaScript's own strings count some (emoji) twice.
+    this.text = []; // the turn's text, a character each
+    this.words = []; // {node, from, to}, in characters
     this.spans = []; // {from, to, start, end}: characters and seconds, as the server reports them
     this.reported = 0;
   }
 
   // A piece of text was sent.
   add(piece) {
-    this.text += piece;
     for (const part of piece.match(/\s+|\S+/g) ?? []) {
       const node = document.createElement("span");
       node.textContent = part;
       this.element.append(node);
-      this.words.push({ node, from: this.length, to: this.length + part.length });
-      this.length += part.length;
+      const from = this.text.length;
+      for (const character of part) this.text.push(character);
+      this.words.push({ node, from, to: this.text.length });
     }
   }
 
   // The server said when a part of the text is spoken.
   report({ characters, start_ms: start, end_ms: end }) {
     // The space before a word does not sound.
-    const space = this.text.slice(this.reported, characters).search(/\S|$/);
-    const from = this.reported + space;
+    let from = this.reported;
+    while (from < characters && !this.text[from]?.trim()) from += 1;
     this.spans.push({ from, to: characters, start: start / 1000, end: end / 1000 });
     this.reported = characters;
   }
@@ -50,7 +50,7 @@ export class Transcript {
     for (const { node, from } of this.words) node.classList.toggle("spoken", from < lit);
     this.current?.node.classList.remove("now");
     this.current = current;
-    if (current && lit < this.length) {
+    if (current && lit < this.text.length) {
       current.node.classList.add("now");
       this.follow(current.node);
     }

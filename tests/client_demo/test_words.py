@@ -13,6 +13,8 @@ from tests.server.tone_engine import WORD_SAMPLES, word_tone
 
 WORDS = ("ash", "larch", "rowan", "willow", "cedar", "spruce")
 """Their tones lie 78 Hz and more apart."""
+FOXES = "🦊" * 12
+"""One word of twelve characters, which JavaScript's strings count as twenty-four."""
 WORD_S = WORD_SAMPLES / 24_000
 BIN_HZ = 24_000 / 1024
 WATCH = """() => {
@@ -43,15 +45,17 @@ def first_times(seen: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
 
 
 @needs_chromium
-@pytest.mark.parametrize("transport", ["socket", "call"])
-async def test_words_light_up_as_they_sound(transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "before"), [("socket", ""), ("call", ""), ("socket", f"{FOXES} ")]
+)
+async def test_words_light_up_as_they_sound(transport: str, before: str) -> None:
     async with serving() as server, tab(server) as page:
         await page.page.select_option("#voice", "tone/mid")
         await page.page.select_option("#transport", transport)
         # A call is made, and its jitter buffer known, before the turn that counts.
         await page.speak("one two three")
         await page.page.evaluate(WATCH)
-        await page.speak(" ".join(WORDS))
+        await page.speak(before + " ".join(WORDS))
         seen = await page.page.evaluate("window.seen")
         assert page.errors == []
     # The last word of a call may sound beyond the end of the turn.
