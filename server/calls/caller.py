@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,10 @@ from antiphon.server.calls.vad import RATE, VoiceActivity, VoiceEvent
 
 Tap = Callable[[bytes], None]
 
+_MOST_AHEAD_S = 10.0
+"""Audio that may come faster than it was spoken. A network that stalled brings later what it held
+back; what comes faster than that is nobody's voice, and to work on it would cost other calls."""
+
 
 class CallerAudio:
     """Takes what the caller says at any rate; hands it on as signed 16-bit PCM at 16 kHz."""
@@ -21,10 +26,16 @@ class CallerAudio:
         self._activity = VoiceActivity(emit)
         self._resampler: Resampler | None = None
         self._taps: list[Tap] = []
+        self._began: float | None = None
         self.seconds = 0.0
 
     def push(self, samples: FloatSamples, rate: int) -> None:
-        """Add samples. Never waits."""
+        """Add samples. Never waits; drops what comes too fast for a voice."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+        if self.seconds + len(samples) / rate > now - self._began + _MOST_AHEAD_S:
+            return
         if self._resampler is None or self._resampler.source_rate != rate:
             self._resampler = Resampler(rate, RATE)
         self.seconds += len(samples) / rate

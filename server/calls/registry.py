@@ -78,10 +78,12 @@ class Calls:
         Raises:
             UnknownCall: the same for one that is another's and one that never was.
         """
-        call = self._calls.get(call_id) or self._by_alias(call_id)
-        if call is None or (owner and call.spec.owner and call.spec.owner != owner):
+        seen = [call for call in self._calls.values() if _visible(call, owner)]
+        by_id = [call for call in seen if call.id == call_id]
+        by_alias = [call for call in seen if call.spec.alias and call.spec.alias == call_id]
+        if not by_id and not by_alias:
             raise UnknownCall("No such call goes on here.", field="id")
-        return call
+        return (by_id or by_alias)[0]
 
     async def close(self) -> None:
         """End every call and wait for it, within limits."""
@@ -93,18 +95,9 @@ class Calls:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _by_alias(self, alias: str) -> Call | None:
-        return next(
-            (call for call in self._calls.values() if alias and call.spec.alias == alias), None
-        )
-
     def listing(self, owner: str = "") -> list[dict[str, Any]]:
         """The calls of an owner (or all that are nobody's), oldest first."""
-        return [
-            call.describe()
-            for call in self._calls.values()
-            if not owner or call.spec.owner in ("", owner)
-        ]
+        return [call.describe() for call in self._calls.values() if _visible(call, owner)]
 
     def _check_owner(self, owner: str) -> None:
         most = self.config.max_calls_per_key
@@ -114,6 +107,12 @@ class Calls:
                 retry_after_s=self.house.config.server.limits.retry_after_s,
                 limit=most,
             )
+
+
+def _visible(call: Call, owner: str) -> bool:
+    """Whether an owner's keys reach a call. Names are the peers' choice, so another's call by the
+    same name must not stand before one's own."""
+    return not owner or call.spec.owner in ("", owner)
 
 
 def _limits(config: Config) -> Limits:

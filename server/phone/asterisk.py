@@ -8,6 +8,7 @@ from typing import Any
 from antiphon.engine.errors import UnsupportedFeature
 from antiphon.server.audio import AudioFormat
 from antiphon.server.errors import MalformedMessage
+from antiphon.server.json_message import json_object
 from antiphon.server.phone.events import (
     Flow,
     Heard,
@@ -50,7 +51,7 @@ class AsteriskDialect:
         if isinstance(message, bytes):
             return Media(message)
         self._json = message.lstrip().startswith("{")
-        body = _json_fields(message) if self._json else _word_fields(message)
+        body = json_object(message) if self._json else _word_fields(message)
         match body.get("event"):
             case "MEDIA_START":
                 return self._started(body)
@@ -124,21 +125,13 @@ class AsteriskDialect:
         return Started("", audio, rate, parameters, details, alias)
 
 
-def _json_fields(message: str) -> dict[str, Any]:
-    try:
-        body = json.loads(message)
-    except (ValueError, RecursionError):
-        raise MalformedMessage("The message is not JSON.") from None
-    if not isinstance(body, dict):
-        raise MalformedMessage("The message is not a JSON object.")
-    return body
-
-
 def _word_fields(message: str) -> dict[str, Any]:
     """`MEDIA_START connection_id:… format:slin16 …`"""
     words = message.split()
     if not words:
         raise MalformedMessage("The message is empty.")
+    if not message.isascii():
+        raise MalformedMessage("Words of Asterisk's are plain ASCII.")
     fields: dict[str, Any] = {"event": words[0]}
     for word in words[1:]:
         key, colon, value = word.partition(":")

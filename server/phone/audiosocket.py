@@ -18,7 +18,8 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from antiphon.engine.errors import AntiphonError, InvalidConfiguration
+from antiphon.engine.errors import AntiphonError, InvalidConfiguration, Overloaded
+from antiphon.server.admission import Admission
 from antiphon.server.audio import AudioFormat
 from antiphon.server.calls.call import Call
 from antiphon.server.calls.playout import PREROLL, MediaClock
@@ -219,13 +220,25 @@ async def audiosocket_door(calls: Calls) -> AsyncIterator[int | None]:
         yield None
         return
     tasks: set[asyncio.Task[None]] = set()
+    # A connection is no call before it has said its name, so calls' own limit does not count it.
+    room = Admission(
+        config.max_calls, calls.house.config.server.limits.retry_after_s, "AudioSocket connections"
+    )
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        try:
+            slot = room.acquire()
+        except Overloaded as error:
+            calls.house.metrics.errors.labels(error.code).inc()
+            writer.write(frame(HANG_UP))
+            writer.close()
+            return
         task = asyncio.create_task(AudioSocketCall(calls, reader, writer).run())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda _: slot.release())
 
     try:
         server = await asyncio.start_server(

@@ -61,6 +61,7 @@ class PhoneBridge:
         self._transport: TransportFlow = scope["extensions"][SCOPE_KEY]
         self._patience_s = calls.house.config.server.limits.slow_reader_s
         self._lead = Lead(dialect.lead_s)
+        self._gone = False
         self._clear = False
         self._room = asyncio.Event()
         self._room.set()
@@ -166,6 +167,7 @@ class PhoneBridge:
     async def _next(self) -> PhoneEvent:
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
+            self._gone = True
             return Stopped("the peer went away")
         body: str | bytes = message.get("text") or message.get("bytes") or b""
         event = self._dialect.read(body)
@@ -287,6 +289,8 @@ class PhoneBridge:
         await self._send({"type": "websocket.send", kind: message})
 
     async def _finish(self, code: int, reason: str) -> None:
+        if self._gone:
+            return
         if not self._transport.is_writable:
             self._transport.close_stalled(code, reason)
             return

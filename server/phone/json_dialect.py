@@ -16,6 +16,7 @@ from typing import Any
 from antiphon.engine.errors import UnsupportedFeature
 from antiphon.server.audio import AudioFormat
 from antiphon.server.errors import MalformedMessage
+from antiphon.server.json_message import json_object
 from antiphon.server.phone.events import (
     Heard,
     Ignored,
@@ -132,12 +133,7 @@ class JsonDialect:
         """Understand a message. Events that are not known are ignored: providers add some."""
         if isinstance(message, bytes):
             raise MalformedMessage(f"{self.name} sends text messages only.")
-        try:
-            body = json.loads(message)
-        except (ValueError, RecursionError):
-            raise MalformedMessage("The message is not JSON.") from None
-        if not isinstance(body, dict):
-            raise MalformedMessage("The message is not a JSON object.")
+        body = json_object(message)
         match body.get("event"):
             case "media":
                 return self._read_media(body)

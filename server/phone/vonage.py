@@ -7,9 +7,11 @@ import re
 
 from antiphon.server.audio import AudioFormat
 from antiphon.server.errors import MalformedMessage
+from antiphon.server.json_message import json_object
 from antiphon.server.phone.events import Ignored, Media, PhoneEvent, Pressed, Started
 
 _RATE = re.compile(r"audio/l16;\s*rate=(\d{4,6})$", re.IGNORECASE)
+_MOST_HEADERS = 32
 _OWN_KEYS = frozenset({"event", "content-type"})
 
 
@@ -26,12 +28,7 @@ class VonageDialect:
         """Understand a message."""
         if isinstance(message, bytes):
             return Media(message)
-        try:
-            body = json.loads(message)
-        except (ValueError, RecursionError):
-            raise MalformedMessage("The message is not JSON.") from None
-        if not isinstance(body, dict):
-            raise MalformedMessage("The message is not a JSON object.")
+        body = json_object(message)
         match body.get("event"):
             case "websocket:connected":
                 found = _RATE.match(str(body.get("content-type", "")))
@@ -40,11 +37,8 @@ class VonageDialect:
                         "The content type is audio/l16;rate=…", field="content-type"
                     )
                 # Headers that the application set stand beside the event.
-                extra = {
-                    str(key)[:200]: str(value)[:200]
-                    for key, value in body.items()
-                    if key not in _OWN_KEYS
-                }
+                headers = [each for each in body.items() if each[0] not in _OWN_KEYS]
+                extra = {str(key)[:200]: str(value)[:200] for key, value in headers[:_MOST_HEADERS]}
                 alias = extra.get("uuid", "")
                 return Started("", AudioFormat.PCM, int(found[1]), extra, extra, alias)
             case "websocket:dtmf":

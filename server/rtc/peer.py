@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, field
 
 import av
 import numpy as np
@@ -30,14 +29,15 @@ from antiphon.server.calls.config import CallsSection
 from antiphon.server.calls.leg import Leg
 from antiphon.server.calls.registry import Calls
 from antiphon.server.calls.spec import CallKind, CallSpec
-from antiphon.server.engines import Wanted
 from antiphon.server.rtc.channel import Channel
 from antiphon.server.rtc.loss import LossTracker
+from antiphon.server.rtc.offer import MOST_CANDIDATES, Offer, check_offer, hears
 from antiphon.server.rtc.realtime import RealtimeLeg
 from antiphon.server.rtc.rtvi import RtviLeg
 from antiphon.server.rtc.track import OPUS_RATE, CallTrack, opus_frames
 
-_LONGEST_SDP = 64 * 1024
+_MOST_CHANNELS = 4
+"""Data channels of one browser."""
 _DISCONNECTED_S = 10.0
 """A connection that was lost may come back within this time."""
 _STATS_EVERY_S = 1.0
@@ -45,17 +45,6 @@ _LAST_WORDS_S = 0.05
 """For the data channel to say why a call ends before the connection goes."""
 
 _log = structlog.get_logger("antiphon.rtc")
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What a browser asked for."""
-
-    sdp: str
-    peer: str
-    """`webrtc` or `pipecat`."""
-    wanted: Wanted = field(default_factory=Wanted)
-    owner: str = ""
 
 
 class Peer:
@@ -70,6 +59,7 @@ class Peer:
         self._gone = asyncio.Event()
         self._channels: list[Channel] = []
         self._listening: list[asyncio.Task[None]] = []
+        self._trickled = 0
         self.call: Call | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -101,9 +91,12 @@ class Peer:
         """Add a trickled candidate; an empty line ends them.
 
         Raises:
-            InvalidRequest: not a candidate; `field` is `candidate`.
+            InvalidRequest: not a candidate, or too many; `field` is `candidate`.
         """
         assert self._pc is not None
+        self._trickled += 1
+        if self._trickled > MOST_CANDIDATES:
+            raise InvalidRequest("Too many candidates.", field="candidate", limit=MOST_CANDIDATES)
         try:
             candidate: RTCIceCandidate | None = None
             if line:
@@ -158,15 +151,14 @@ class Peer:
     async def _negotiate(
         self, pc: RTCPeerConnection, sdp: str, track: CallTrack | None = None
     ) -> str:
-        if len(sdp) > _LONGEST_SDP:
-            raise InvalidRequest("The offer is too long.", field="sdp", limit=_LONGEST_SDP)
+        check_offer(sdp)
         try:
             await pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
         except Exception as error:
             # aiortc's parser answers garbage with whatever exception it stumbles into.
             raise InvalidRequest("The offer cannot be answered.", field="sdp") from error
         audio = [each for each in pc.getTransceivers() if each.kind == "audio"]
-        hearing = [each for each in audio if _hears(each.mid, sdp)]
+        hearing = [each for each in audio if hears(each.mid, sdp)]
         if not hearing:
             raise InvalidRequest("The offer has no audio that would be heard.", field="sdp")
         for transceiver in pc.getTransceivers():
@@ -230,6 +222,9 @@ class Peer:
 
     def _channel_opened(self, channel: RTCDataChannel) -> None:
         assert self.call is not None
+        if len(self._channels) >= _MOST_CHANNELS:
+            self.call.hang_up("the page opens more data channels than are taken")
+            return
         if self._offer.peer == "pipecat":
             speak: type[Leg] | type[RealtimeLeg] | type[RtviLeg] = RtviLeg
         elif channel.label == "oai-events":
@@ -264,16 +259,6 @@ def ice_configuration(config: CallsSection) -> RTCConfiguration:
             for server in config.ice_servers
         ]
     )
-
-
-def _hears(mid: str | None, sdp: str) -> bool:
-    """Whether the offer's section with this id wants to receive."""
-    sections = sdp.replace("\r\n", "\n").split("\nm=")[1:]
-    for section in sections:
-        lines = section.split("\n")
-        if f"a=mid:{mid}" in lines:
-            return "a=sendonly" not in lines and "a=inactive" not in lines
-    return False
 
 
 def _mono(frame: av.AudioFrame) -> FloatSamples:

@@ -21,6 +21,7 @@ from antiphon.server.calls.call import Call
 from antiphon.server.calls.leg import Sink
 from antiphon.server.engines import Wanted
 from antiphon.server.errors import MalformedMessage, describe, outcome
+from antiphon.server.json_message import json_object
 from antiphon.server.turn_events import (
     Audio,
     Cancel,
@@ -59,12 +60,7 @@ class RealtimeLeg:
     async def receive(self, text: str) -> None:
         """Carry out an event."""
         try:
-            event = json.loads(text)
-            if not isinstance(event, dict):
-                raise MalformedMessage("An event is a JSON object.")
-            await self._carry_out(event)
-        except (ValueError, RecursionError):
-            self._error(MalformedMessage("The event is not JSON."))
+            await self._carry_out(json_object(text))
         except AntiphonError as error:
             self._error(error)
 

@@ -17,7 +17,8 @@ from antiphon.server.errors import MalformedMessage, UnknownCall
 from antiphon.server.handshake import owner_of
 from antiphon.server.house import House
 from antiphon.server.http import HttpPart, json_response, read_body
-from antiphon.server.rtc.peer import Offer, Peer
+from antiphon.server.rtc.offer import Offer
+from antiphon.server.rtc.peer import Peer
 
 _LONGEST_BODY = 128 * 1024
 _FIELDS = ("voice", "model", "language")

@@ -18,6 +18,7 @@ from antiphon.engine.errors import AntiphonError
 from antiphon.server.calls.call import Call
 from antiphon.server.calls.leg import Sink
 from antiphon.server.errors import MalformedMessage, describe
+from antiphon.server.json_message import json_object
 from antiphon.server.turn_events import (
     Audio,
     Cancel,
@@ -47,10 +48,10 @@ class RtviLeg:
         if text.startswith("ping"):
             return
         try:
-            message = json.loads(text)
-        except (ValueError, RecursionError):
+            message = json_object(text)
+        except MalformedMessage:
             return
-        if not isinstance(message, dict) or message.get("label") != _LABEL:
+        if message.get("label") != _LABEL:
             return  # signalling of tracks that we do not look at
         identity = str(message.get("id", ""))
         data = message.get("data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 import struct
@@ -196,3 +197,24 @@ async def test_the_server_stops_and_hangs_up() -> None:
         await wait_for_calls(server, 1)
         await server.calls.close()
         assert await asterisk.closed()
+
+
+async def test_connections_that_never_say_their_name_are_bounded() -> None:
+    async with serving({**OPEN, "calls.max_calls": 4}) as server:
+        port = server.audiosocket_port
+        assert port is not None
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        async with line(server) as one_more:
+            assert await one_more.closed()
+        for _, writer in silent:
+            writer.close()
+        # Their places are free again once they have gone.
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                async with line(server) as asterisk:
+                    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                        asterisk.send(UUID, CALL.bytes)
+                        asterisk.send(0x10, bytes(320))
+                        if (await asterisk.receive())[0] != HANG_UP:
+                            break
+        await wait_for_calls(server, 0)

@@ -147,6 +147,12 @@ BAD: list[tuple[list[str | bytes], int]] = [
     ([json.dumps({"event": "media", "media": {"payload": "AAAA"}})], 1008),
     ([json.dumps({"event": "start", "start": {"mediaFormat": {"encoding": "opus"}}})], 1008),
     ([json.dumps(TWILIO_START), json.dumps(TWILIO_START)], 1008),
+    # What Python's own JSON reader lets through: numbers that are none, half characters.
+    ([json.dumps(TWILIO_START).replace("8000", "1e999")], 1007),
+    ([json.dumps(TWILIO_START).replace("8000", "Infinity")], 1007),
+    ([json.dumps(TWILIO_START).replace("MZ1", "\\ud800")], 1007),
+    ([json.dumps(TWILIO_START), json.dumps({"event": "dtmf", "dtmf": {"digit": "\ud800"}})], 1007),
+    ([json.dumps(TWILIO_START), "x" * 200_000], 1009),
     ([json.dumps(TWILIO_START), json.dumps({"event": "media"})], 1007),
     ([json.dumps(TWILIO_START), json.dumps({"event": "media", "media": {"payload": "#"}})], 1007),
     (
