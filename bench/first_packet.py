@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,9 +108,15 @@ def gaps(turn: Turn) -> int:
 
 
 async def measure(
-    url: str, voice: str | None, sessions: int, words_per_second: float, rounds: int
+    url: str,
+    voice: str | None,
+    sessions: int,
+    words_per_second: float,
+    rounds: int,
+    *,
+    enough: Callable[[Measured], bool] = lambda _: False,
 ) -> Measured:
-    """Run rounds of `sessions` callers that arrive at random."""
+    """Run rounds of `sessions` callers that arrive at random, until there is `enough`."""
     rng = random.Random(sessions)
     measured = Measured(sessions, words_per_second)
 
@@ -122,6 +129,8 @@ async def measure(
 
     for start in range(0, rounds * sessions, sessions):
         await asyncio.gather(*(caller(start + number) for number in range(sessions)))
+        if enough(measured):
+            break
     return measured
 
 
@@ -145,15 +154,15 @@ def draw(axes: Axes, measured: list[Measured], floor: Floor | None) -> None:
     axes.legend(ncols=4, fontsize="small")
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the benchmark."""
     parser = switches(__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=Path("configs/preset.yaml"))
     parser.add_argument("--voice", help="the configured default if not given")
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--rounds", type=int, help="rounds of callers for each count")
-    arguments = parser.parse_args()
-    rounds = arguments.rounds or (5 if arguments.quick else 20)
+    arguments = parser.parse_args(argv)
+    rounds = arguments.rounds or (2 if arguments.quick else 20)
     config = load_config(arguments.config)
     measured = []
     with local_server(["--config", str(arguments.config)]) as ready:

@@ -3,7 +3,8 @@
 One utterance is spoken in equal hops of one attention chunk: with the caches, for several limits of
 left context, and with everything computed again at each hop as upstream does (its schedule of
 growing hops, its vocoder over all mel so far). The price of a limit is the distance of its mel from
-that of unlimited context. Times are processor seconds of one thread.
+that of unlimited context. Times are processor seconds of one thread. A second table compares first
+packets and compute with full recomputation (see recomputation.py).
 
     python -m bench.growth --model DIR --json growth.json --plot growth.png
 """
@@ -20,19 +21,18 @@ import torch
 
 from antiphon.engine.acoustic.core import Stream
 from antiphon.engine.acoustic.interface import CHUNK_TOKENS, LOOK_AHEAD_TOKENS, AcousticSettings
+from antiphon.engine.checkpoint import Checkpoint
 from antiphon.engine.voice.voice import AcousticPrompt
 from bench.acoustic_lab import Lab, model_switch, open_model, speech_codes, voices
-from bench.report import publish, switches
+from bench.recomputation import COMPARED_S, TOKENS_A_SECOND, UPSTREAM_HOPS, compare
+from bench.report import Row, print_table, publish, switches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TOKENS_A_SECOND = 25
 EARLY, LATE = (10, 15), (55, 60)
 REPETITIONS = 5
 UNLIMITED = AcousticSettings(left_context_chunks=None)
-UPSTREAM_HOPS = (25, 50, 100)
-"""Upstream doubles its hop up to 100 tokens."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ def mel_distance(
     return float(torch.stack([difference.mean() for difference in differences]).mean())
 
 
-def rows_of(growths: list[Growth], distances: dict[str, float]) -> list[dict[str, object]]:
+def rows_of(growths: list[Growth], distances: dict[str, float]) -> list[Row]:
     """One table row for each way of computing."""
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for growth in growths:
         early, late = growth.early, growth.late
         rows.append(
@@ -145,18 +145,17 @@ def rows_of(growths: list[Growth], distances: dict[str, float]) -> list[dict[str
     return rows
 
 
-def measure(arguments: argparse.Namespace) -> tuple[list[Growth], dict[str, float]]:
-    """Run everything."""
-    torch.set_num_threads(arguments.threads)
-    checkpoint = open_model(arguments)
-    lab = Lab.of(checkpoint)
+def measure(
+    arguments: argparse.Namespace, checkpoint: Checkpoint, lab: Lab
+) -> tuple[list[Growth], dict[str, float]]:
+    """Growth of each way of computing, and mel distances."""
     prompts = voices(checkpoint)
-    length = (20 if arguments.quick else arguments.seconds) * TOKENS_A_SECOND
+    length = (5 if arguments.quick else arguments.seconds) * TOKENS_A_SECOND
     tokens = speech_codes(checkpoint, length)
     limits: list[int | None] = [*arguments.left_context, None]
     growths = [incremental(lab, prompts[0], tokens, limit) for limit in limits]
     growths.append(recomputing(lab, prompts[0], tokens[: 20 * TOKENS_A_SECOND]))
-    spoken = tokens[: (8 if arguments.quick else 20) * TOKENS_A_SECOND]
+    spoken = tokens[: (3 if arguments.quick else 20) * TOKENS_A_SECOND]
     distances = {
         f"{limit} chunks": mel_distance(lab, prompts[:2], spoken, limit)
         for limit in arguments.left_context
@@ -174,19 +173,43 @@ def draw(axes: Axes, growths: list[Growth]) -> None:
     axes.legend()
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = switches(__doc__ or "")
     model_switch(parser)
     parser.add_argument("--seconds", type=int, default=60, help="length of the utterance")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--left-context", type=int, nargs="*", default=[2, 4, 8])
-    arguments = parser.parse_args()
-    growths, distances = measure(arguments)
+    parser.add_argument("--first-hop", type=int, default=12, help="ours, for the first packets")
+    parser.add_argument("--steps", type=int, default=10, help="of the solver, for the same")
+    parser.add_argument("--rounds", type=int, help="of first packets; 0 leaves them out")
+    arguments = parser.parse_args(argv)
+    torch.set_num_threads(arguments.threads)
+    checkpoint = open_model(arguments)
+    lab = Lab.of(checkpoint)
+    growths, distances = measure(arguments, checkpoint, lab)
+    rounds = (2 if arguments.quick else 10) if arguments.rounds is None else arguments.rounds
+    compared: list[Row] = []
+    details: dict[str, object] = {}
+    if rounds:
+        length = (5 if arguments.quick else COMPARED_S) * TOKENS_A_SECOND
+        title, compared, details = compare(
+            lab,
+            checkpoint,
+            speech_codes(checkpoint, length),
+            AcousticSettings(steps=arguments.steps),
+            first_hop=arguments.first_hop,
+            rounds=rounds,
+        )
+        print_table(title, compared)
     publish(
         arguments,
         "Compute per second of audio against length",
-        rows_of(growths, distances),  # type: ignore[arg-type]
-        details={"growth": [growth.__dict__ for growth in growths]},
+        rows_of(growths, distances),
+        details={
+            "growth": [growth.__dict__ for growth in growths],
+            "recomputation": compared,
+            **details,
+        },
         draw=lambda axes: draw(axes, growths),
     )
 

@@ -150,11 +150,11 @@ def draw(axes: Axes, borders: list[Border]) -> None:
     axes.legend()
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = switches(__doc__ or "")
     model_switch(parser)
     parser.add_argument("--utterances", type=int, default=8)
-    arguments: argparse.Namespace = parser.parse_args()
+    arguments: argparse.Namespace = parser.parse_args(argv)
     checkpoint = open_model(arguments)
     count = 2 if arguments.quick else arguments.utterances
     codes = speech_codes(checkpoint, 31 * count + LENGTH)

@@ -99,14 +99,14 @@ def draw(axes: Axes, rows: list[Row]) -> None:
     axes.set_ylabel("word error rate, %")
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the benchmark."""
     parser = switches(__doc__ or "")
     model_switch(parser)
     parser.add_argument("--left-context", type=int, nargs="*", default=[2, 4, 8])
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--seeds", type=int, help="times the passage is spoken")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     torch.set_num_threads(1)
     checkpoint = open_model(arguments)
     lab, prompt = Lab.of(checkpoint), voices(checkpoint)[0]

@@ -161,14 +161,14 @@ def draw(axes: Axes, lags: list[Lag]) -> None:
     axes.legend()
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = switches(__doc__ or "")
     model_switch(parser)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--sessions", type=int, default=2)
-    arguments: argparse.Namespace = parser.parse_args()
+    arguments: argparse.Namespace = parser.parse_args(argv)
     checkpoint = open_model(arguments)
-    seconds = 4.0 if arguments.quick else arguments.seconds
+    seconds = 1.0 if arguments.quick else arguments.seconds
     lags = measure(checkpoint, seconds, arguments.sessions)
     publish(
         arguments,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import platform
@@ -20,8 +21,12 @@ Row = Mapping[str, str | float | int | bool | None]
 
 
 def switches(description: str) -> argparse.ArgumentParser:
-    """Return a parser with the switches of every benchmark: --json, --plot, --quick."""
+    """Return a parser with the switches of every benchmark: --out, --json, --plot, --quick."""
     parser = argparse.ArgumentParser(description=description)
+    parser.set_defaults(bench=Path(inspect.stack()[1].filename).stem)
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write JSON and PNG here, named like the benchmark"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures as a PNG")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
@@ -56,6 +61,9 @@ def publish(
 ) -> None:
     """Print the table, and write the JSON and the plot that were asked for."""
     print_table(title, rows)
+    if arguments.out:
+        arguments.json = arguments.json or arguments.out / f"{arguments.bench}.json"
+        arguments.plot = arguments.plot or arguments.out / f"{arguments.bench}.png"
     if arguments.json:
         report = {"title": title, "machine": machine(), "rows": rows, **(details or {})}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)

@@ -221,7 +221,7 @@ def read_times(arguments: argparse.Namespace) -> StepTimes:
     return StepTimes(arguments.base_ms / 1000, arguments.row_ms / 1000, arguments.vocoder_ms / 1000)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = switches(__doc__ or "")
     parser.add_argument("--sessions", type=int, nargs="*", default=[1, 4, 16, 64])
     parser.add_argument("--times", type=Path, help="JSON written by full_size.py")
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--free-rows", type=int, default=64)
     parser.add_argument("--first-hop", type=int, default=HopSettings().first_hop)
     parser.add_argument("--lead", type=float, help="seconds ahead of a listener (calls)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     times = read_times(arguments)
     limits = BatchLimits(arguments.batch_rows, free_rows=arguments.free_rows)
     hops = HopSettings(first_hop=arguments.first_hop)
