@@ -5,7 +5,8 @@ soon a voice whose prompt is cached speaks, and the time from the text that comp
 next speech token, with one streamed request and with a new request for each block.
 
     python -m bench.speech_lm --model DIR --json lm.json --plot lm.png
-    python -m bench.speech_lm --size full              # prompt reuse at the published size
+    python -m bench.speech_lm --size full  # vLLM at the published size
+    python -m bench.speech_lm --model DIR --only prefix
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ import torch
 
 from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.speech_lm.layout import End
-from antiphon.engine.speech_lm.memory import step_bytes
 from antiphon.engine.speech_lm.request import SpeechLM, SpeechLMRequest
 from antiphon.engine.speech_lm.text_feed import TextFeed
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
-from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
-from antiphon.engine.speech_lm.vllm_engine import VLLMSettings, installed_version
+from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM
 from antiphon.engine.speech_lm.vllm_export import export
 from antiphon.engine.speech_lm.vllm_run import Run
-from antiphon.engine.voice.voice import LMPrompt
+from antiphon.engine.speech_lm.vllm_settings import VLLMSettings, installed_version
+from bench.lm_bound import bandwidth, bound_rows
+from bench.lm_prefix import plain_reuse, prefix_reuse
 from bench.lm_subject import Subject
 from bench.report import Row, print_table, publish, switches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PROMPTS = {"nano": (8, 24, 48), "full": (8, 12)}
-"""Blocks of text and speech in the voice prompts of the cache measurement."""
+PROMPTS = {"nano": (7, 8, 10, 12, 16, 24, 48), "full": (7, 9, 12)}
+"""Blocks of text and speech, 20 ids each, in the voice prompts of the cache measurement."""
+REPETITIONS = {"nano": 20, "full": 4}
 POSITIONS = 1024
 QUIET_S = 0.5
 """A block of text counts as spoken when no token came for so long."""
@@ -111,50 +113,6 @@ async def ladder(
     return [await measure(name, lm, requests(count)) for count in levels]
 
 
-async def first_token_ms(lm: VLLMSpeechLM, request: SpeechLMRequest) -> tuple[float, int]:
-    """Return the time to the first speech token and how many ids were cached."""
-    start = time.perf_counter()
-    generation = lm.generate(request)
-    await anext(generation)
-    took = 1e3 * (time.perf_counter() - start)
-    await generation.aclose()
-    # The step that was under way would be counted as the next request's waiting.
-    await asyncio.sleep(QUIET_S)
-    return took, generation.cached_ids
-
-
-async def prefix_reuse(lm: VLLMSpeechLM, subject: Subject, blocks: int, repetitions: int) -> Row:
-    """Compare voices that are cached with voices that were never heard."""
-    cold, warm, cached = [], [], []
-    await first_token_ms(lm, subject.request(1, prompt=subject.voice(999, blocks)))
-    for seed in range(repetitions):
-        voice = subject.voice(1000 + seed, blocks)
-
-        def request(voice: LMPrompt = voice) -> SpeechLMRequest:
-            return subject.request(1, prompt=voice)
-
-        cold.append((await first_token_ms(lm, request()))[0])
-        took, ids = await first_token_ms(lm, request())
-        warm.append(took)
-        cached.append(ids)
-    return {
-        "block": lm.block_size,
-        "shareable ids": len(shareable_prefix(lm.builder, subject.voice(0, blocks))),
-        "cached ids": int(np.median(cached)),
-        "cold ms": float(np.median(cold)),
-        "warm ms": float(np.median(warm)),
-        "warm / cold": float(np.median(warm) / np.median(cold)),
-    }
-
-
-async def plain_reuse(lm: VLLMSpeechLM, subject: Subject) -> Row:
-    """The plain layout shares the prompt's text alone."""
-    voice = subject.voice(77)
-    await first_token_ms(lm, subject.request(1, prompt=voice, text=subject.text(5)))
-    _, ids = await first_token_ms(lm, subject.request(1, prompt=voice, text=subject.text(9)))
-    return {"layout": "plain", "shareable ids": 1 + len(voice.text_ids), "cached ids": ids}
-
-
 async def block_to_token(
     lm: VLLMSpeechLM, subject: Subject, blocks: int, *, growing: bool
 ) -> list[float]:
@@ -213,33 +171,9 @@ async def grow(lm: VLLMSpeechLM, request: SpeechLMRequest) -> AsyncIterator[int]
         await feed.close()
 
 
-def bound_row(subject: Subject, levels: Sequence[int]) -> list[Row]:
-    """On a GPU: the fastest step that memory bandwidth allows, measured by copying."""
-    if not torch.cuda.is_available():
-        return []
-    block = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(block)
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(20):
-        target.copy_(block)
-    torch.cuda.synchronize()
-    bandwidth = 20 * 2 * block.numel() / (time.perf_counter() - start)
-    config = subject.checkpoint.lm_config
-    return [
-        {
-            "sessions": count,
-            "GB/s": bandwidth / 1e9,
-            "fastest step ms": 1e3 * step_bytes(config, 2, count, 200) / bandwidth,
-        }
-        for count in levels
-    ]
-
-
 async def started(subject: Subject, settings: VLLMSettings) -> VLLMSpeechLM:
     """Export and start."""
-    dtype = settings.dtype or (torch.bfloat16 if torch.cuda.is_available() else torch.float32)
-    model = await asyncio.to_thread(export, subject.checkpoint, dtype, settings.cache)
+    model = await asyncio.to_thread(export, subject.checkpoint, settings.weights, settings.cache)
     lm = VLLMSpeechLM(model, subject.builder, settings)
     await lm.start()
     return lm
@@ -251,7 +185,7 @@ async def on_vllm(
     """Measure vLLM, once with and once without prefix caching."""
     speeds: list[Speed] = []
     details: dict[str, Any] = {"vllm": installed_version()}
-    repetitions = 3 if arguments.quick or arguments.size == "full" else 8
+    repetitions = 3 if arguments.quick else REPETITIONS[arguments.size]
     with tempfile.TemporaryDirectory() as cache:
         settings = VLLMSettings(
             cache=Path(cache),
@@ -267,9 +201,11 @@ async def on_vllm(
                 for blocks in PROMPTS[arguments.size]
             ]
             details["plain"] = [await plain_reuse(lm, subject)]
-            if arguments.size == "full":
+            if arguments.only == "prefix":
                 return speeds, details
             speeds += await ladder("vllm", lm, subject, levels)
+            if arguments.size == "full":
+                return speeds, details
             speeds += await ladder("vllm, greedy", lm, subject, levels, greedy=True)
             details["block to token"] = [
                 await ways_to_stream(lm, subject, speeds[0].gap_ms, growing=growing)
@@ -302,17 +238,23 @@ async def ways_to_stream(
 async def run(arguments: argparse.Namespace) -> tuple[list[Speed], dict[str, Any]]:
     """Measure everything that is installed here."""
     subject = Subject.of(arguments.model)
-    levels = (1, 4) if arguments.quick else (1, 4, 8)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    small = arguments.quick or (arguments.size == "full" and device == "cpu")
+    levels = (1, 4) if small else (1, 4, 8)
     speeds: list[Speed] = []
-    if arguments.size == "nano":
+    if arguments.size == "nano" and arguments.only is None:
         speeds = await on_torch(subject, levels)
-    details: dict[str, Any] = {"bandwidth": bound_row(subject, levels)}
+    details: dict[str, Any] = {}
     try:
         installed_version()
     except InvalidConfiguration as error:
         print(error.message)
         return speeds, details
     more, found = await on_vllm(subject, levels, arguments)
+    steps = {speed.concurrency: speed.gap_ms for speed in more if speed.name == "vllm"}
+    details["bound"] = bound_rows(
+        subject.checkpoint.lm_config, 2 if device == "cuda" else 4, bandwidth(device), steps
+    )
     return speeds + more, details | found
 
 
@@ -340,8 +282,9 @@ def main() -> None:
         "--size",
         choices=list(PROMPTS),
         default="nano",
-        help="full: the prefix cache alone, on CosyVoice 3 of published size with random weights",
+        help="full: vLLM alone, on CosyVoice 3 of published size with random weights",
     )
+    parser.add_argument("--only", choices=["prefix"], help="the prefix cache alone")
     parser.add_argument("--block", type=int, default=None, help="ids of a block of vLLM's cache")
     arguments = parser.parse_args()
     if (arguments.model is None) is (arguments.size == "nano"):

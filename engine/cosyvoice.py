@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from antiphon.engine.interface import (
 from antiphon.engine.prompts import PromptMaker, PromptVoice
 from antiphon.engine.refusals import refuse_unsupported
 from antiphon.engine.session import CosyVoiceSession, SessionSettings, SessionVoice, Stages
+from antiphon.engine.speech_lm.request import WarmPrompt
 from antiphon.engine.speech_lm.settings import LMSettings
 from antiphon.engine.text.grammar import Grammar
 from antiphon.engine.voice.consent import Consent
@@ -205,7 +206,7 @@ class CosyVoiceEngine:
 
         The other voices' prompts are solved too, so that their first callers do not wait for it.
         """
-        await self._stages.lm.start()
+        await self._stages.lm.start(self._warm_prompts)
         voice = self._voices.first() or _nobody(self._checkpoint.mel_config.num_mels)
         session = self._session(SpeechRequest(voice.name, seed=0), voice)
         await session.push_text(WARM_UP_TEXT)
@@ -213,13 +214,19 @@ class CosyVoiceEngine:
         async for event in session.events():
             if isinstance(event, SpeechFinished):
                 break
+        for known, _ in self._usable_voices():
+            await self._stages.acoustic.warm_voice(known.acoustic, self._settings.acoustic)
+
+    def _usable_voices(self) -> Iterator[tuple[PromptVoice, RequireAllowed | None]]:
+        """Yield the voices to keep warm; one that may not be used now stays cold."""
         for info in self._voices.infos()[:MOST_WARM_VOICES]:
-            # A voice that may not be used now stays cold.
             with suppress(InvalidRequest):
-                known, require_allowed = self._voices.get(info.name)
-                await self._stages.acoustic.warm_voice(known.acoustic, self._settings.acoustic)
-                own = _own_name(known, require_allowed)
-                await self._stages.lm.warm(self._prompts.fit(known).prompt, own)
+                yield self._voices.get(info.name)
+
+    def _warm_prompts(self) -> Iterator[WarmPrompt]:
+        """Yield the voices' prompts as they are now: some may have changed since the start."""
+        for known, require_allowed in self._usable_voices():
+            yield WarmPrompt(self._prompts.fit(known).prompt, _own_name(known, require_allowed))
 
     async def open_session(self, request: SpeechRequest) -> CosyVoiceSession:
         """See `Engine`."""

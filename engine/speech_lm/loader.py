@@ -16,7 +16,7 @@ from antiphon.engine.speech_lm.settings import VLLM_KV_GIB, LMSettings
 from antiphon.engine.speech_lm.text_speech_backend import TorchTextSpeechLM
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
 from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM
-from antiphon.engine.speech_lm.vllm_engine import MAX_POSITIONS, VLLMSettings, smallest_block
+from antiphon.engine.speech_lm.vllm_settings import MAX_POSITIONS, Device, VLLMSettings
 
 
 def load_speech_lm(
@@ -65,11 +65,12 @@ def _on_vllm(
             "vLLM takes the GPU where there is one; set `device: auto`, or `lm.backend: torch`.",
             field="device",
         )
-    if settings.block_size is not None and settings.block_size % smallest_block():
+    smallest = Device.here().smallest_block
+    if settings.block_size is not None and settings.block_size % smallest:
         raise InvalidConfiguration(
-            f"Here lm.block_size must be a multiple of {smallest_block()}.",
+            f"Here lm.block_size must be a multiple of {smallest}.",
             field="lm.block_size",
-            limit=smallest_block(),
+            limit=smallest,
         )
     return VLLMSpeechLM.prepare(
         checkpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,22 @@ class SpeechLMRequest:
     """Whose prompt it is, where its cached prefix may have to become unusable (`revoke`)."""
 
 
+@dataclass(frozen=True, slots=True)
+class WarmPrompt:
+    """A prompt to be computed before anybody asks for it, and whose it is (`revoke`)."""
+
+    prompt: LMPrompt
+    voice: str | None = None
+
+
+WarmPrompts = Callable[[], Iterable[WarmPrompt]]
+
+
+def no_prompts() -> Iterable[WarmPrompt]:
+    """Nothing has to be warm."""
+    return ()
+
+
 class Generation(Protocol):
     """Speech ids of one request, one by one; never a fill, a stop or a silent-run id.
 
@@ -81,15 +97,16 @@ class SpeechLM(Protocol):
     def ready(self) -> bool:
         """Whether requests can be taken now; false before `start` and while it is restarted."""
 
-    async def start(self) -> None:
+    async def start(self, prompts: WarmPrompts = no_prompts) -> None:
         """Start what needs an event loop. Idempotent.
+
+        Args:
+            prompts: what can be computed of the voices before anybody asks for them; asked for
+                at every start, a restart after an engine's death among them.
 
         Raises:
             InvalidConfiguration, SynthesisFailed: it does not start.
         """
-
-    async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
-        """Keep ready what can be computed of a voice before anybody asks for it."""
 
     def revoke(self, voice: str) -> None:
         """Make what was cached of a voice unusable, at once and for good."""

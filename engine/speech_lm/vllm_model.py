@@ -11,10 +11,12 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 from vllm.config import VllmConfig
+from vllm.model_executor.layers.layernorm import RMSNorm
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.models.qwen2 import Qwen2Model
 from vllm.model_executor.models.utils import AutoWeightsLoader, maybe_prefix
+from vllm.platforms import current_platform
 from vllm.sequence import IntermediateTensors
 
 
@@ -31,6 +33,8 @@ class AntiphonSpeechLM(nn.Module):
         config = vllm_config.model_config.hf_config
         self.config = config
         self.model = Qwen2Model(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "model"))
+        if current_platform.is_cpu():
+            _replace_norms(self.model)
         self.lm_head = ParallelLMHead(
             config.speech_rows,
             config.hidden_size,
@@ -67,3 +71,33 @@ class AntiphonSpeechLM(nn.Module):
         """Load what `vllm_export` wrote; returns the names that were found."""
         loaded: set[str] = AutoWeightsLoader(self).load_weights(weights)
         return loaded
+
+
+class FusedNorm(nn.Module):
+    """RMS normalisation by vLLM's own CPU kernel.
+
+    On a CPU vLLM composes it of seven operations, which took an eighth of a small model's step.
+    """
+
+    def __init__(self, like: RMSNorm) -> None:
+        super().__init__()
+        self.weight = like.weight
+        self.epsilon: float = like.variance_epsilon
+
+    def forward(
+        self, hidden: torch.Tensor, residual: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Normalise; with a residual, add it first and return the sum too (both in place)."""
+        if residual is None:
+            normal = torch.empty_like(hidden)
+            torch.ops._C.rms_norm(normal, hidden, self.weight, self.epsilon)
+            return normal
+        torch.ops._C.fused_add_rms_norm(hidden, residual, self.weight, self.epsilon)
+        return hidden, residual
+
+
+def _replace_norms(model: nn.Module) -> None:
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is RMSNorm:
+                setattr(module, name, FusedNorm(child))

@@ -39,6 +39,7 @@ class Run:
         self._unfed: tuple[int, ...] = ()
         self._left = 0
         self._fault = backend.fault_id
+        self._stops = backend.stop_ids
         self._next: asyncio.Queue[Sample] = asyncio.Queue(1)
         self.ended: FinishReason | None = None
         """Set where the sequence ended in the midst of a run (a loop of tokens)."""
@@ -111,7 +112,6 @@ class Run:
 
         from antiphon.engine.speech_lm.vllm_sampling import RowSettings
 
-        ids = self._backend.builder.vocabulary.config.ids
         settings = RowSettings(
             sampling=self._request.sampling,
             constraint=step.constraint,
@@ -124,9 +124,11 @@ class Run:
         return SamplingParams(
             temperature=0.0,
             max_tokens=self._left,
-            stop_token_ids=list(range(ids.first_stop, ids.rows)),
+            stop_token_ids=self._stops,
             ignore_eos=True,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
             extra_args=settings.packed(),
+            # Made for this run alone: vLLM need not copy them, twice for each input.
+            skip_clone=True,
         )

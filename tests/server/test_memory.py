@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from antiphon.engine.checkpoint import open_checkpoint
 from antiphon.engine.errors import InvalidConfiguration
 from antiphon.engine.memory import CARDS_GIB, ModelMemory, model_memory, refuse_what_cannot_fit
-from antiphon.engine.speech_lm import vllm_engine
+from antiphon.engine.speech_lm import vllm_settings
 from antiphon.engine.speech_lm.loader import load_speech_lm
 from antiphon.engine.speech_lm.settings import LMSettings
 from antiphon.server.cli.app import app
@@ -125,10 +125,10 @@ def test_a_missing_or_old_vllm_is_one_sentence_before_anything_is_loaded(
 ) -> None:
     def find(name: str) -> str:
         if version is None:
-            raise vllm_engine.importlib.metadata.PackageNotFoundError(name)
+            raise vllm_settings.importlib.metadata.PackageNotFoundError(name)
         return version
 
-    monkeypatch.setattr(vllm_engine.importlib.metadata, "version", find)
+    monkeypatch.setattr(vllm_settings.importlib.metadata, "version", find)
     path = config_file(weightless, tmp_path, lm="{backend: vllm}")
     with pytest.raises(InvalidConfiguration, match=message) as refused:
         load_engines(load_config(path, environment={}))

@@ -16,13 +16,13 @@ import torch
 
 from antiphon.engine.errors import InvalidRequest, Overloaded, SynthesisFailed
 from antiphon.engine.interface import FinishReason
-from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest
+from antiphon.engine.speech_lm.request import Sampling, SpeechLMRequest, WarmPrompt
 from antiphon.engine.speech_lm.sampling import Draw
 from antiphon.engine.speech_lm.sampling import sample as draw
 from antiphon.engine.speech_lm.sequences import SequenceBuilder
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
 from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
-from antiphon.engine.speech_lm.vllm_engine import VLLMSettings
+from antiphon.engine.speech_lm.vllm_settings import VLLMSettings
 from antiphon.engine.voice.voice import LMPrompt
 from tests import golden
 from tests.engine.speech_lm.cases import (
@@ -48,6 +48,8 @@ pytestmark = [
 ]
 VERSIONS = pytest.mark.parametrize("lm", [3, 2], indirect=True)
 VERSION_3 = pytest.mark.parametrize("lm", [3], indirect=True)
+VOICES: list[WarmPrompt] = []
+"""What a new engine is asked to warm."""
 
 
 def settings(cache: Path) -> VLLMSettings:
@@ -62,7 +64,7 @@ async def lm(
     running = VLLMSpeechLM.prepare(checkpoint(request.param), settings(cache))
     assert not running.ready
     try:
-        await running.start()
+        await running.start(lambda: VOICES)
         yield running
     finally:
         await running.close()
@@ -143,36 +145,41 @@ async def test_both_backends_speak_the_same(lm: VLLMSpeechLM) -> None:
             assert list(batch) == ours[at : at + count]
 
 
+def long_prompt(lm: VLLMSpeechLM) -> LMPrompt:
+    """The transcript thrice, so that its own text fills as many blocks as the speech."""
+    prompt = cases(3)["zero_shot"].prompt
+    instruction, transcript = lm.builder.split(prompt.text_ids)
+    return LMPrompt((*instruction, *transcript * 3), prompt.speech_ids)
+
+
+async def cached_ids(lm: VLLMSpeechLM, voice: str | None, tenant: str | None = None) -> int:
+    """Begin to speak with the long prompt; return how many of its ids were cached."""
+    ids = tuple(checkpoint(3).tokenizer.encode(LONG))
+    generation = lm.generate(
+        SpeechLMRequest(
+            long_prompt(lm), stream([ids]), GREEDY, max_ratio=2, tenant=tenant, voice=voice
+        )
+    )
+    await anext(generation)
+    await generation.aclose()
+    return generation.cached_ids
+
+
 @VERSION_3
 async def test_a_warm_prompt_is_cached_by_voice_and_tenant_until_it_is_revoked(
     lm: VLLMSpeechLM,
 ) -> None:
-    prompt = cases(3)["zero_shot"].prompt
-    # The transcript thrice, so that its own text fills as many blocks as the speech.
-    instruction, transcript = lm.builder.split(prompt.text_ids)
-    long_prompt = LMPrompt((*instruction, *transcript * 3), prompt.speech_ids)
-    ids = tuple(checkpoint(3).tokenizer.encode(LONG))
-    shareable = len(shareable_prefix(lm.builder, long_prompt))
-    assert shareable >= 96
-
-    async def cached(voice: str | None, tenant: str | None = None) -> int:
-        request = SpeechLMRequest(
-            long_prompt, stream([ids]), GREEDY, max_ratio=2, tenant=tenant, voice=voice
-        )
-        generation = lm.generate(request)
-        await anext(generation)
-        await generation.aclose()
-        return generation.cached_ids
-
-    await lm.warm(long_prompt, voice="ada")
-    assert await cached("ada") >= shareable // 32 * 32
+    shareable = len(shareable_prefix(lm.builder, long_prompt(lm)))
+    assert shareable >= 4 * lm.block_size
+    await lm.warm(long_prompt(lm), voice="ada")
+    assert await cached_ids(lm, "ada") >= shareable // lm.block_size * lm.block_size
     for voice, tenant in (("ada", "one"), ("ada", "two"), ("bob", "one"), (None, "one")):
-        assert await cached(voice, tenant) == 0, "another voice's or tenant's is not used"
-        assert await cached(voice, tenant) > 0
+        assert await cached_ids(lm, voice, tenant) == 0, "another voice's or tenant's is not used"
+        assert await cached_ids(lm, voice, tenant) > 0
     lm.revoke("ada")
-    assert await cached("ada") == 0
-    assert await cached("ada", "one") == 0
-    assert await cached("bob", "one") > 0
+    assert await cached_ids(lm, "ada") == 0
+    assert await cached_ids(lm, "ada", "one") == 0
+    assert await cached_ids(lm, "bob", "one") > 0
 
 
 @VERSION_3
@@ -330,6 +337,9 @@ async def test_an_engine_that_dies_comes_back(lm: VLLMSpeechLM) -> None:
     prompt, ids = cases(3)["plain"].prompt, tuple(checkpoint(3).tokenizer.encode(HELLO))
     request = SpeechLMRequest(prompt, ids, GREEDY, max_ratio=5)
     expected = await collect(lm, request)
+    # Enrolled again after it was revoked, and since then not spoken with.
+    lm.revoke("ada")
+    VOICES.append(WarmPrompt(long_prompt(lm), "ada"))
     running = lm.generate(SpeechLMRequest(prompt, ids * 5, GREEDY))
     await anext(running)
     for process in list(lm.engine.processes):
@@ -343,4 +353,7 @@ async def test_an_engine_that_dies_comes_back(lm: VLLMSpeechLM) -> None:
         await anext(lm.generate(request))
     await asyncio.wait_for(lm.engine.wait_ready(), 400)
     assert lm.engine.restarts == 1
+    VOICES.clear()
     assert await collect(lm, request) == expected
+    assert await cached_ids(lm, "ada") >= 4 * lm.block_size
+    assert await cached_ids(lm, "eve") == 0

