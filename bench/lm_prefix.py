@@ -55,6 +55,14 @@ def cpu_ms(processes: Sequence[int]) -> float:
     return total / 1e6
 
 
+def voice_seed(blocks: int, number: int) -> int:
+    """Return the seed of a voice of its own for each length.
+
+    The same numbers would begin a longer prompt as they did a shorter one, whose blocks are cached.
+    """
+    return blocks * 10_000 + number
+
+
 async def prefix_reuse(lm: VLLMSpeechLM, subject: Subject, blocks: int, repetitions: int) -> Row:
     """Compare voices never heard before with the same ones heard again, in turns.
 
@@ -63,11 +71,9 @@ async def prefix_reuse(lm: VLLMSpeechLM, subject: Subject, blocks: int, repetiti
     cold: list[First] = []
     warm: list[First] = []
     # The first of a length also meets what the engine has not yet allocated.
-    await first_token(lm, subject.request(1, prompt=subject.voice(blocks * 10_000, blocks)))
-    for seed in range(1, 1 + repetitions):
-        # Of its own for each length: the same numbers would begin a longer prompt as they did a
-        # shorter one, whose blocks are cached.
-        voice = subject.voice(blocks * 10_000 + seed, blocks)
+    await first_token(lm, subject.request(1, prompt=subject.voice(voice_seed(blocks, 0), blocks)))
+    for number in range(1, 1 + repetitions):
+        voice = subject.voice(voice_seed(blocks, number), blocks)
         cold.append(await first_token(lm, subject.request(1, prompt=voice)))
         warm.append(await first_token(lm, subject.request(1, prompt=voice)))
     assert max(one.cached for one in cold) == 0, "a cold prompt was cached"
