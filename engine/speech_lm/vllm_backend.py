@@ -46,7 +46,7 @@ class VLLMSpeechLM:
 
     def __init__(self, model: Path, builder: SequenceBuilder, settings: VLLMSettings) -> None:
         self.builder = builder
-        self._model = model
+        self.model = model
         self._settings = settings
         self._warm: WarmPrompts = no_prompts
         self._epochs: dict[str, int] = {}
@@ -144,13 +144,17 @@ class VLLMSpeechLM:
             generation.fail(SynthesisFailed("The speech LM's engine died while it spoke."))
 
     async def _check_and_warm(self, engine: AsyncLLM) -> None:
-        for entry in json.loads((self._model / PROBE_FILE).read_text()):
-            await self._check_probe(engine, entry)
+        for entry in json.loads((self.model / PROBE_FILE).read_text()):
+            await self.check_probe(engine, entry)
         for warm in tuple(self._warm()):
             await self._warm_one(engine, warm)
 
-    async def _check_probe(self, engine: AsyncLLM, entry: dict[str, Any]) -> None:
-        """Compare log-probabilities after a fixed prefix with those of the torch backend."""
+    async def check_probe(self, engine: AsyncLLM, entry: dict[str, Any]) -> None:
+        """Compare log-probabilities after a fixed prefix with those of the torch backend.
+
+        Raises:
+            SynthesisFailed: they differ by more than `PROBE_TOLERANCE`.
+        """
         found = await self.sample_once(engine, entry["ids"], logprobs=2 * len(entry["top"]))
         tolerance = PROBE_TOLERANCE[self._settings.weights]
         for token, expected in zip(entry["top"], entry["logp"], strict=True):

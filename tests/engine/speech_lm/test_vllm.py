@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import statistics
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,12 @@ from antiphon.engine.speech_lm.sampling import Draw
 from antiphon.engine.speech_lm.sampling import sample as draw
 from antiphon.engine.speech_lm.sequences import SequenceBuilder
 from antiphon.engine.speech_lm.torch_backend import TorchSpeechLM
-from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
+from antiphon.engine.speech_lm.vllm_backend import (
+    PROBE_TOLERANCE,
+    VLLMSpeechLM,
+    shareable_prefix,
+)
+from antiphon.engine.speech_lm.vllm_export import PROBE_FILE
 from antiphon.engine.speech_lm.vllm_settings import VLLMSettings
 from antiphon.engine.voice.voice import LMPrompt
 from tests import golden
@@ -331,6 +338,25 @@ async def test_limits_are_refused_by_name(lm: VLLMSpeechLM) -> None:
     assert await collect(lm, SpeechLMRequest(prompt, (), GREEDY)) == ([], FinishReason.EMPTY)
 
 
+@VERSIONS
+async def test_the_check_at_load_refuses_other_numbers(lm: VLLMSpeechLM) -> None:
+    """The running engine against its own probe, and against one that is off by two tolerances."""
+    engine, tolerance = lm.engine.get(), PROBE_TOLERANCE[torch.float32]
+    entries = json.loads((lm.model / PROBE_FILE).read_text())
+    assert len(entries) >= 3
+    for entry in entries:
+        await lm.check_probe(engine, entry)
+        for sign in (-1, 1):
+            off = [value + sign * 2 * tolerance for value in entry["logp"]]
+            with pytest.raises(SynthesisFailed, match="other numbers"):
+                await lm.check_probe(engine, {**entry, "logp": off})
+
+
+def is_there(process: BaseProcess) -> bool:
+    """Whether the system still knows a process, be it as a zombie."""
+    return Path(f"/proc/{process.pid}").exists()
+
+
 @VERSION_3
 async def test_an_engine_that_dies_comes_back(lm: VLLMSpeechLM) -> None:
     """Last of its engine: kill -9 of every process, mid-speech."""
@@ -342,7 +368,8 @@ async def test_an_engine_that_dies_comes_back(lm: VLLMSpeechLM) -> None:
     VOICES.append(WarmPrompt(long_prompt(lm), "ada"))
     running = lm.generate(SpeechLMRequest(prompt, ids * 5, GREEDY))
     await anext(running)
-    for process in list(lm.engine.processes):
+    killed = list(lm.engine.processes)
+    for process in killed:
         process.kill()
     with pytest.raises(SynthesisFailed):
         async for _ in running:
@@ -353,6 +380,7 @@ async def test_an_engine_that_dies_comes_back(lm: VLLMSpeechLM) -> None:
         await anext(lm.generate(request))
     await asyncio.wait_for(lm.engine.wait_ready(), 400)
     assert lm.engine.restarts == 1
+    assert not any(map(is_there, killed)), "no zombie"
     VOICES.clear()
     assert await collect(lm, request) == expected
     assert await cached_ids(lm, "ada") >= 4 * lm.block_size
