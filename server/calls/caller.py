@@ -29,24 +29,26 @@ class CallerAudio:
         self._began: float | None = None
         self.seconds = 0.0
 
-    def push(self, samples: FloatSamples, rate: int) -> None:
-        """Add samples. Never waits; drops what comes too fast for a voice."""
+    def push(self, samples: FloatSamples, rate: int) -> bool:
+        """Add samples. Never waits; drops what comes too fast for a voice, and then returns False:
+        whoever reads them from a peer should read more slowly."""
         now = time.monotonic()
         if self._began is None:
             self._began = now
         if self.seconds + len(samples) / rate > now - self._began + _MOST_AHEAD_S:
-            return
+            return False
         if self._resampler is None or self._resampler.source_rate != rate:
             self._resampler = Resampler(rate, RATE)
         self.seconds += len(samples) / rate
         converted = to_int16(np.clip(self._resampler.push(samples), -1.0, 1.0))
         if len(converted) == 0:
-            return
+            return True
         self._activity.push(converted)
         if self._taps:
             pcm = converted.astype("<i2", copy=False).tobytes()
             for tap in list(self._taps):
                 tap(pcm)
+        return True
 
     def add_tap(self, tap: Tap) -> Callable[[], None]:
         """Hand the audio on to `tap` as well, until the returned function is called."""

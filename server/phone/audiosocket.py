@@ -22,7 +22,7 @@ from antiphon.engine.errors import AntiphonError, InvalidConfiguration, Overload
 from antiphon.server.admission import Admission
 from antiphon.server.audio import AudioFormat
 from antiphon.server.calls.call import Call
-from antiphon.server.calls.playout import PREROLL, MediaClock
+from antiphon.server.calls.playout import FRAME_S, PREROLL, MediaClock
 from antiphon.server.calls.registry import Calls
 from antiphon.server.calls.spec import CallKind, CallSpec
 from antiphon.server.errors import DeadlineExceeded, MalformedMessage, SlowReader, WrongOrder
@@ -161,7 +161,8 @@ class AudioSocketCall:
                 call.hang_up("Asterisk reported an error")
                 return
             elif kind == audio_kind and payload and len(payload) % 2 == 0:
-                call.caller.push(to_samples(AudioFormat.PCM, payload), RATES[kind])
+                if not call.caller.push(to_samples(AudioFormat.PCM, payload), RATES[kind]):
+                    await asyncio.sleep(FRAME_S)
             else:
                 raise _bad_frame(kind, payload)
 

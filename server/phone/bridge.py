@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from antiphon.engine.errors import AntiphonError
 from antiphon.server.calls.call import Call
-from antiphon.server.calls.playout import Frame
+from antiphon.server.calls.playout import FRAME_S, Frame
 from antiphon.server.calls.registry import Calls
 from antiphon.server.calls.spec import CallKind, CallSpec
 from antiphon.server.engines import Wanted
@@ -151,7 +151,8 @@ class PhoneBridge:
             match await self._next():
                 case Media(payload):
                     samples = to_samples(started.audio, payload)
-                    call.caller.push(samples, started.sample_rate)
+                    if not call.caller.push(samples, started.sample_rate):
+                        await asyncio.sleep(FRAME_S)
                 case Pressed(digit):
                     call.press(digit)
                 case Heard(mark):

@@ -18,16 +18,16 @@ async def test_a_flood_of_audio_is_dropped_and_a_voice_is_heard_again(
     heard: list[bytes] = []
     caller = CallerAudio(lambda event: None)
     caller.add_tap(heard.append)
-    for _ in range(600):
-        caller.push(SECOND, 8000)
+    taken = [caller.push(SECOND, 8000) for _ in range(600)]
+    assert taken == [True] * 10 + [False] * 590
     # Ten seconds may come at once, as after a stall of the network.
     assert caller.seconds == 10
     assert sum(map(len, heard)) == pytest.approx(10 * 32_000, abs=100)
     now += 5
     for _ in range(5):
-        caller.push(SECOND, 8000)
+        assert caller.push(SECOND, 8000)
     assert caller.seconds == 15
-    caller.push(SECOND, 8000)
+    assert not caller.push(SECOND, 8000)
     assert caller.seconds == 15
     caller.close()
 

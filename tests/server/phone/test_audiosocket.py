@@ -218,3 +218,26 @@ async def test_connections_that_never_say_their_name_are_bounded() -> None:
                         if (await asterisk.receive())[0] != HANG_UP:
                             break
         await wait_for_calls(server, 0)
+
+
+async def test_a_flood_of_audio_is_read_no_faster_than_a_voice_speaks() -> None:
+    async with serving(OPEN) as server, line(server) as good, line(server) as bad:
+        good.send(UUID, uuid.uuid4().bytes)
+        good.send(0x10, bytes(320))
+        await wait_for_calls(server, 1)
+        bad.send(UUID, CALL.bytes)
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                while True:
+                    bad.send(0x10, bytes(16_000))
+                    sent += 1
+                    await bad.writer.drain()
+        # Ten seconds at once, one a frame of ours from then on, and what the kernel holds.
+        assert 10 < sent < 1_000
+        calls = await wait_for_calls(server, 2)
+        flooded = next(each for each in calls if each["details"]["uuid"] == str(CALL))
+        assert 10 <= flooded["caller_s"] < 20
+        await good.receive()
+        bad.writer.transport.abort()
+        await wait_for_calls(server, 1)
