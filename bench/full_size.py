@@ -6,6 +6,9 @@ and more sessions, the vocoder, and first hops of many sessions asked for at onc
 through the engine's own policy (simulate.py) for first-packet percentiles and capacity. With CUDA:
 half precision, captured calls, memory, and the achieved share of what the device can do.
 
+It runs to its end unattended, on a GPU inside eight minutes: nothing is downloaded, and no model is
+begun when seven are over. How long it took stands below the tables.
+
     python -m bench.full_size --json full.json --plot full.png
     python -m bench.full_size --model DIR --quick          # any smaller checkpoint
 """
@@ -15,9 +18,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,58 +37,23 @@ from antiphon.engine.hops import HopSettings
 from antiphon.engine.speech_lm.batch_plan import Row as LMRow
 from antiphon.engine.speech_lm.qwen2 import KVCache, Qwen2SpeechLM
 from bench.full_models import RandomCheckpoint
-from bench.report import publish, switches
+from bench.full_times import (
+    AcousticTimes,
+    Device,
+    LMTimes,
+    draw,
+    rows_of,
+    use_of,
+    use_rows,
+)
+from bench.report import print_table, publish, switches
 from bench.simulate import Load, StepTimes, simulate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PROMPT_TOKENS = 78
 FIRST_HOP = 8
 LM_PROMPT = 82
 BUDGET_S = 420.0
 """No new measurement starts after this: the whole stays under eight minutes."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """What the device can do, measured."""
-
-    name: str
-    flops: float
-    bytes_a_second: float
-
-
-@dataclass(frozen=True)
-class LMTimes:
-    """The speech LM alone."""
-
-    prefill_s: float
-    step_s: dict[int, float]
-    """By sequences that decode together."""
-    weight_bytes: int
-
-
-@dataclass(frozen=True)
-class AcousticTimes:
-    """Flow and vocoder."""
-
-    prompt_s: float
-    first_hop_s: dict[int, list[float]]
-    """By sessions that ask at once: when each had its samples."""
-    call_s: dict[int, float]
-    vocoder_s: float
-    estimator_flops: float
-    """Of one call for one session's first hop."""
-
-    def step_times(self) -> StepTimes:
-        """Straight line through the calls of one and of the most sessions."""
-        counts = sorted(self.call_s)
-        few, many = counts[0], counts[-1]
-        slope = 0.0
-        if many > few:
-            slope = max(0.0, (self.call_s[many] - self.call_s[few]) / (2 * (many - few)))
-        return StepTimes(self.call_s[few], slope, self.vocoder_s)
 
 
 def _seconds(work: Callable[[], object], repetitions: int) -> float:
@@ -111,7 +79,8 @@ def measure_device(device: str, dtype: torch.dtype) -> Device:
     left = torch.randn(size, size, device=device, dtype=dtype)
     product = _seconds(lambda: left @ left, 3)
     block = torch.zeros(1 << (28 if device == "cuda" else 24), device=device)
-    copy = _seconds(lambda: block.clone(), 3)
+    target = torch.empty_like(block)
+    copy = _seconds(lambda: target.copy_(block), 3)
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     return Device(name, 2 * size**3 / product, 2 * block.nbytes / copy)
 
@@ -192,13 +161,13 @@ def measure_acoustic(
         return done, calls, hops
 
     prompt = run(1, 0)[0][-1]
-    first, calls_s, vocoder = {}, {}, 0.0
+    first, calls_s, vocoder = {}, {}, {}
     for count in counts:
         run(count, FIRST_HOP + LOOK_AHEAD_TOKENS)
         done, _, hops = run(count, FIRST_HOP + LOOK_AHEAD_TOKENS)
         first[count] = done
-        vocoder = float(np.median([hop.timings["vocoder"] for hop in hops]))
-        calls_s[count] = max(1e-9, (done[-1] - count * vocoder) / steps)
+        vocoder[count] = max(hop.timings["vocoder"] for hop in hops)
+        calls_s[count] = max(1e-9, (done[-1] - vocoder[count]) / steps)
     return AcousticTimes(prompt, first, calls_s, vocoder, _flops(decoder))
 
 
@@ -207,7 +176,7 @@ def evaluate(
 ) -> tuple[list[dict[str, float]], int]:
     """First packet against sessions through the policy, and the capacity."""
     times = acoustic.step_times()
-    table, capacity = [], 0
+    table, capacity, served = [], 0, True
     for sessions in counts:
         at_once = min(lm.step_s, key=lambda count: abs(count - sessions))
         load = Load(
@@ -221,8 +190,8 @@ def evaluate(
         outcome = simulate(load, times, BatchLimits(rows, free_rows=max(2, rows // 2)), hops)
         p50, p95 = (float(v) for v in np.percentile(outcome.first_packet_s, [50, 95]))
         table.append({"sessions": sessions, "p50_s": p50, "p95_s": p95, "gaps": outcome.gaps})
-        if outcome.gaps == 0 and p95 <= bound_s:
-            capacity = sessions
+        served = served and outcome.gaps == 0 and p95 <= bound_s
+        capacity = sessions if served else capacity
     return table, capacity
 
 
@@ -233,7 +202,8 @@ def measure(checkpoint: Checkpoint, arguments: argparse.Namespace, device: str) 
     counts = arguments.sessions or ([1, 4, 16, 64] if device == "cuda" else [1, 2])
     steps = 2 if arguments.quick else 10
     settings = EngineSettings(
-        cache_mib=65536 if device == "cuda" else 4096,
+        # A prompt and a chunk of each of 64 sessions take 6 GiB.
+        cache_mib=16384 if device == "cuda" else 4096,
         voices_mib=2048,
         batch_rows=2 * max(counts),
         free_rows=2 * max(counts),
@@ -255,49 +225,9 @@ def measure(checkpoint: Checkpoint, arguments: argparse.Namespace, device: str) 
         "step_times": {n: getattr(acoustic.step_times(), n) for n in StepTimes.__slots__},
         "load": table,
         "capacity": capacity,
-        "flop_share": acoustic.estimator_flops / acoustic.call_s[counts[0]] / can.flops,
-        "flop_share_full": acoustic.estimator_flops
-        * counts[-1]
-        / acoustic.call_s[counts[-1]]
-        / can.flops,
-        "lm_bandwidth_share": lm.weight_bytes / lm.step_s[counts[0]] / can.bytes_a_second,
+        "use": use_of(can, lm, acoustic),
         "memory_mib": torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None,
     }
-
-
-def rows_of(name: str, result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Table rows of one checkpoint."""
-    first = result["acoustic"]["first_hop_s"]
-    return [
-        {
-            "model": name,
-            "sessions": load["sessions"],
-            "hops at once, last ms": 1000 * max(first[load["sessions"]])
-            if load["sessions"] in first
-            else None,
-            "first packet p50, ms": 1000 * load["p50_s"],
-            "p95, ms": 1000 * load["p95_s"],
-            "gaps": load["gaps"],
-            "LM step, ms": 1000 * result["lm"]["step_s"].get(load["sessions"], float("nan")),
-            "FLOP share": result["flop_share"],
-            "LM bandwidth share": result["lm_bandwidth_share"],
-            "capacity": result["capacity"],
-        }
-        for load in result["load"]
-    ]
-
-
-def draw(axes: Axes, results: dict[str, dict[str, Any]]) -> None:
-    """First packet against sessions."""
-    for name, result in results.items():
-        sessions = [load["sessions"] for load in result["load"]]
-        for percentile in ("p50_s", "p95_s"):
-            values = [1000 * load[percentile] for load in result["load"]]
-            axes.plot(sessions, values, ".-", label=f"{name} {percentile[:3]}")
-    axes.set_xscale("log", base=2)
-    axes.set_xlabel("turns spoken at once")
-    axes.set_ylabel("first packet, ms")
-    axes.legend()
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -321,7 +251,10 @@ def main(argv: list[str] | None = None) -> None:
     results: dict[str, dict[str, Any]] = {}
     for name, build in chosen:
         if time.monotonic() - started < BUDGET_S:
+            if device == "cuda":
+                torch.cuda.reset_peak_memory_stats()
             results[name] = measure(build(), arguments, device)
+    print_table("What is achieved of what the device can do", use_rows(results))
     publish(
         arguments,
         "Published size" if not arguments.model else f"Size of {arguments.model.name}",
@@ -329,8 +262,14 @@ def main(argv: list[str] | None = None) -> None:
         details={
             "results": results,
             "step_times": next(iter(results.values()))["step_times"],
+            "elapsed_s": time.monotonic() - started,
         },
         draw=lambda axes: draw(axes, results),
+    )
+    left_out = [name for name, _ in chosen if name not in results]
+    print(
+        f"Took {time.monotonic() - started:.0f} s"
+        + (f"; left out for want of time: {', '.join(left_out)}." if left_out else ".")
     )
 
 

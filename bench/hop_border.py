@@ -156,7 +156,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--utterances", type=int, default=8)
     arguments: argparse.Namespace = parser.parse_args(argv)
     checkpoint = open_model(arguments)
-    count = 2 if arguments.quick else arguments.utterances
+    count = 1 if arguments.quick else arguments.utterances
     codes = speech_codes(checkpoint, 31 * count + LENGTH)
     borders = measure(Lab.of(checkpoint), voices(checkpoint), codes, count)
     publish(

@@ -40,10 +40,16 @@ class StepTimes:
     """Added by each further row."""
     vocoder_s: float = 0.004
     """A hop's vocoder."""
+    vocoder_row_s: float = 0.004
+    """Added by each further hop that ends with the same call; on a CPU as much as the first."""
 
     def call(self, rows: int) -> float:
         """Seconds of one call."""
         return self.base_s + max(0, rows - 2) * self.row_s
+
+    def vocoder(self, hops: int) -> float:
+        """Seconds of the vocoder for hops that end together."""
+        return self.vocoder_s + (hops - 1) * self.vocoder_row_s if hops else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +167,11 @@ def simulate(load: Load, times: StepTimes, limits: BatchLimits, hops: HopSetting
             continue
         spent = times.call(2 * len(choice.keys))
         for number in choice.keys:
-            turn = working[number]
-            turn.calls_left -= 1
-            if turn.calls_left:
-                continue
-            spent += times.vocoder_s
-            del working[number]
-            _finish_hop(turn, number, now + spent, outcome, coming)
+            working[number].calls_left -= 1
+        ended = [number for number in choice.keys if not working[number].calls_left]
+        spent += times.vocoder(len(ended))
+        for number in ended:
+            _finish_hop(working.pop(number), number, now + spent, outcome, coming)
         now += spent
         outcome.busy_s += spent
     outcome.length_s = now
@@ -218,7 +222,15 @@ def read_times(arguments: argparse.Namespace) -> StepTimes:
     """Step times from switches or from a file of full_size.py."""
     if arguments.times:
         return StepTimes(**json.loads(arguments.times.read_text())["step_times"])
-    return StepTimes(arguments.base_ms / 1000, arguments.row_ms / 1000, arguments.vocoder_ms / 1000)
+    further_ms = arguments.vocoder_ms
+    if arguments.vocoder_row_ms is not None:
+        further_ms = arguments.vocoder_row_ms
+    return StepTimes(
+        arguments.base_ms / 1000,
+        arguments.row_ms / 1000,
+        arguments.vocoder_ms / 1000,
+        further_ms / 1000,
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -228,6 +240,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--base-ms", type=float, default=3.0, help="a call with one session")
     parser.add_argument("--row-ms", type=float, default=0.02, help="added by each further row")
     parser.add_argument("--vocoder-ms", type=float, default=4.0, help="the vocoder of a hop")
+    parser.add_argument("--vocoder-row-ms", type=float, help="of a further hop; as the first")
     parser.add_argument("--batch-rows", type=int, default=128)
     parser.add_argument("--free-rows", type=int, default=64)
     parser.add_argument("--first-hop", type=int, default=HopSettings().first_hop)
