@@ -2,8 +2,7 @@
 
 A relay between browser and server drops a seeded 5 % (then 15 %) of the speech packets. Losses go
 back to the server in the receiver's own reports, and it switches correction on. What arrived is
-decoded twice: holes filled from the packet behind them, and merely concealed. Needs `opuslib` with
-the system's libopus, whose decoder can be told to use the correction.
+decoded twice: holes filled from the packet behind them, and merely concealed.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from websockets.asyncio.client import connect
 
 from bench.asr import transcribe, word_errors
 from bench.calls_server import ServerProcess, server_process
+from bench.opus_decoder import OpusDecoder
 from bench.report import Row, publish, switches
 from bench.speech import sentences
 
@@ -160,20 +160,16 @@ async def speak(
 
 def decode(packets: list[bytes | None], *, correct: bool) -> NDArray[np.float32]:
     """48 kHz samples; a hole is filled from the packet behind it, or concealed."""
-    from opuslib.api import decoder
-
-    state = decoder.create_state(RATE, 1)
     parts = []
-    for i, packet in enumerate(packets):
-        behind = packets[i + 1] if i + 1 < len(packets) else None
-        if packet is not None:
-            pcm = decoder.decode(state, packet, len(packet), FRAME, False, 1)
-        elif correct and behind is not None:
-            pcm = decoder.decode(state, behind, len(behind), FRAME, True, 1)
-        else:
-            pcm = decoder.decode(state, None, 0, FRAME, False, 1)
-        parts.append(np.frombuffer(pcm, "<i2"))
-    decoder.destroy(state)
+    with OpusDecoder(RATE, FRAME) as decoder:
+        for i, packet in enumerate(packets):
+            behind = packets[i + 1] if i + 1 < len(packets) else None
+            if packet is not None:
+                parts.append(decoder.decode(packet))
+            elif correct and behind is not None:
+                parts.append(decoder.fill(behind))
+            else:
+                parts.append(decoder.conceal())
     return (np.concatenate(parts) / 32768).astype(np.float32)
 
 

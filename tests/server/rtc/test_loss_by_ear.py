@@ -7,10 +7,12 @@ import asyncio
 import httpx
 import pytest
 
+from bench.calls_loss import corrects, error_percent, filled_percent, lossy_call, speak
+from bench.calls_server import ServerProcess, server_process
 from bench.speech import sentences
 from tests.server.harness import PATIENCE_S
 
-CALLS = 3
+CALLS = 4
 SENTENCES = 12
 """About 170 words: three points are five of them."""
 
@@ -23,8 +25,6 @@ async def spoken(loss: float) -> tuple[list[str], Said, Said, list[int]]:
     Several calls at once, each with its share of the sentences, because a call takes as long as
     its speech.
     """
-    from bench.calls_loss import ServerProcess, lossy_call, server_process, speak
-
     texts = sentences(SENTENCES)
     shares = [texts[i::CALLS] for i in range(CALLS)]
 
@@ -56,9 +56,6 @@ async def spoken(loss: float) -> tuple[list[str], Said, Said, list[int]]:
 
 @pytest.mark.slow
 def test_words_are_understood_although_one_packet_in_twenty_is_lost() -> None:
-    pytest.importorskip("opuslib", reason="no Opus decoder that fills holes is installed")
-    from bench.calls_loss import corrects, error_percent, filled_percent
-
     texts, clean, lossy, settings = asyncio.run(spoken(0.05))
     arrived = [packet for packets in lossy for packet in packets]
     lost = 100 * arrived.count(None) / len(arrived)
