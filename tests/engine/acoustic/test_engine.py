@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -387,3 +388,46 @@ def test_a_vocoder_that_finds_no_memory_fails_its_session_only(
     assert isinstance(hops[0].result, SpokenHop)
     assert isinstance(hops[1].result, SynthesisFailed)
     assert "vocoder" in str(hops[1].result)
+
+
+@pytest.mark.parametrize("batch_rows", [2, 16])
+def test_under_contention_calls_are_not_computed_further_ahead_than_their_lead(
+    batch_rows: int,
+) -> None:
+    """Three calls at 1.5 s and a client that takes all it gets; a call of the model takes 20 ms."""
+    lead_s, chunk = 1.5, 25
+    core = _core(batch_rows=batch_rows, free_rows=2)
+    asked = [replace(FAST, lead_s=lead_s)] * 3 + [FAST]
+    streams = [_open(core, 28, settings) for settings in asked]
+    dry_at: list[float | None] = [None] * len(streams)
+    hops = [0] * len(streams)
+    waiting: dict[int, Hop] = {}
+    ahead: list[list[float]] = [[] for _ in streams]
+    late = 0
+    now = 0.0
+    while not all(count == 6 for count in hops):
+        for number, stream in enumerate(streams):
+            if number not in waiting and hops[number] < 6:
+                waiting[number] = core.submit(
+                    stream, _tokens(chunk), final=False, deadline=dry_at[number], now=now
+                )
+        before = {number for number, hop in waiting.items() if hop.started_at is None}
+        _, wake_at, busy = core.step(now)
+        for number in before:
+            hop = waiting[number]
+            if hop.started_at is not None and hop.deadline is not None:
+                ahead[number].append(hop.deadline - now)
+        now = now + 0.02 if busy or wake_at is None else wake_at
+        for number, hop in list(waiting.items()):
+            if hop.result is None:
+                continue
+            assert isinstance(hop.result, SpokenHop)
+            late += dry_at[number] is not None and now > (dry_at[number] or 0.0)
+            dry_at[number] = max(now, dry_at[number] or now) + len(hop.result.samples) / 24_000
+            hops[number] += 1
+            del waiting[number]
+    assert late == 0
+    assert all(max(leads) <= lead_s + 1e-6 for leads in ahead[:3])
+    # The calls really waited, and what they left was the other one's.
+    assert all(max(leads) > lead_s - 0.1 for leads in ahead[:3])
+    assert max(ahead[3]) > 2.5
