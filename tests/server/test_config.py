@@ -76,7 +76,26 @@ def test_the_open_file_needs_keys_from_the_environment() -> None:
             "engines: [{name: a, kind: cosyvoice, first_hop: 9, max_hop: 5}]\nmodel: a",
             "engines.0.max_hop",
         ),
-        ("engines: [{name: a, kind: cosyvoice, hop_growth: 9}]\nmodel: a", "engines.0.hop_growth"),
+        *(
+            (
+                f"engines: [{{name: a, kind: cosyvoice, {name}: {value}}}]\nmodel: a",
+                f"engines.0.{name}",
+            )
+            for name, value in [
+                *(("first_hop", hop) for hop in (0, -3, 4, 201)),
+                ("max_hop", 201),
+                ("hop_growth", 9),
+                ("hop_margin_s", -1),
+                ("solver", "heun"),
+                *(("solver_steps", steps) for steps in (0, 65)),
+                *(("cfg_rate", rate) for rate in (-0.1, 11, ".nan")),
+                *(("left_context_chunks", chunks) for chunks in (0, -1)),
+                ("acoustic_hang_s", 0),
+                ("cache_mib", 0),
+                ("precision", "float64"),
+            ]
+        ),
+        ("calls: {lead_s: 61}", "calls.lead_s"),
         ("watermark: {name: invisible}", "watermark.name"),
         ("watermark: {name: audioseal}", "watermark.weights"),
         ("watermark: {name: perth, payload: 5}", "watermark.payload"),

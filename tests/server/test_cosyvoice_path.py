@@ -70,7 +70,17 @@ async def test_a_cancel_frees_the_engine_and_the_next_turn_is_as_if_alone(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("first_hop", 4), ("speed", 2.5), ("hop_growth", 0.5), ("lead_s", 61)]
+    ("field", "value"),
+    [
+        *(("first_hop", hop) for hop in (0, -3, 4, 201, 10**9)),
+        *(("max_hop", hop) for hop in (0, -1, 4, 201)),
+        ("first_hop", 8.5),
+        ("speed", 2.5),
+        ("hop_growth", 0.5),
+        ("hop_growth", 4.5),
+        ("lead_s", -0.1),
+        ("lead_s", 61),
+    ],
 )
 async def test_what_the_model_cannot_do_is_refused(
     server: Running, field: str, value: float
