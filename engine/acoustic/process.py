@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from typing import Any
 
 from antiphon.engine.acoustic.child import HELLO, Child, RemoteTurn, gone
@@ -55,6 +56,9 @@ class ProcessWorker:
         self._timer: threading.Timer | None = None
         self._kept: dict[tuple[str, AcousticSettings], AcousticPrompt] = {}
         self._warming: Child | None = None
+        # The process ignores the signal with which the interpreter ends its daemons and then waits
+        # for them: a program that fails before it stops the engine would never end.
+        self._at_exit = Finalize(None, self._kill, exitpriority=10)
         self._begin()
         self._about = self._child.hello
 
@@ -128,11 +132,19 @@ class ProcessWorker:
 
     def stop(self) -> None:
         """See `AcousticWorker`. A process that does not end by itself is killed."""
+        self._at_exit.cancel()
+        self._start_no_more()
+        self._child.stop()
+
+    def _kill(self) -> None:
+        self._start_no_more()
+        self._child.process.kill()
+
+    def _start_no_more(self) -> None:
         with self._lock:
             self._stopping = True
             if self._timer is not None:
                 self._timer.cancel()
-        self._child.stop()
 
     def _ask(self, call: int, turn: RemoteTurn, message: object) -> Future[Any]:
         if self._stopping:

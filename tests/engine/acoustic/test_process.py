@@ -6,6 +6,8 @@ import asyncio
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -38,7 +40,7 @@ def _tokens(count: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def engine() -> DecoderEngine:
-    # Left to the end of the module's process, which ends its daemon.
+    # Left to the end of the interpreter, which ends it.
     return load_acoustic_engine(models.checkpoint(), SETTINGS)
 
 
@@ -266,6 +268,23 @@ def _decoder(directory: Path, settings: EngineSettings = SETTINGS) -> Decoder:
     from antiphon.engine.acoustic.loader import _load_from
 
     return _load_from(directory, settings, "cpu")
+
+
+def test_a_program_that_fails_before_it_stops_the_engine_ends_and_takes_it_along() -> None:
+    program = (
+        "from antiphon.engine.acoustic.loader import load_acoustic_engine\n"
+        "from tests.engine.acoustic.test_process import SETTINGS, models\n"
+        "made = load_acoustic_engine(models.checkpoint(), SETTINGS)\n"
+        "print(made.sample_rate, made._worker._child.process.pid, flush=True)\n"
+        "raise SystemExit(3)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=60, check=False
+    )
+    assert ended.returncode == 3
+    rate, process = map(int, ended.stdout.split())
+    assert rate == 24_000
+    assert not Path(f"/proc/{process}").exists()
 
 
 def test_what_cannot_be_loaded_is_said(tmp_path: Path) -> None:
