@@ -13,8 +13,9 @@ from tests.server.tone_engine import WORD_SAMPLES, word_tone
 
 WORDS = ("ash", "larch", "rowan", "willow", "cedar", "spruce")
 """Their tones lie 78 Hz and more apart."""
-FOXES = "🦊" * 12
-"""One word of twelve characters, which JavaScript's strings count as twenty-four."""
+OWLS = "🦉" * 16
+"""One word of sixteen characters, which JavaScript's strings count as thirty-two; its tone lies 74 Hz
+from the nearest of theirs."""
 WORD_S = WORD_SAMPLES / 24_000
 BIN_HZ = 24_000 / 1024
 WATCH = """() => {
@@ -46,7 +47,7 @@ def first_times(seen: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
 
 @needs_chromium
 @pytest.mark.parametrize(
-    ("transport", "before"), [("socket", ""), ("call", ""), ("socket", f"{FOXES} ")]
+    ("transport", "before"), [("socket", ""), ("call", ""), ("socket", f"{OWLS} ")]
 )
 async def test_words_light_up_as_they_sound(transport: str, before: str) -> None:
     async with serving() as server, tab(server) as page:
@@ -62,9 +63,7 @@ async def test_words_light_up_as_they_sound(transport: str, before: str) -> None
     heard, lit = (np.array(times[:-1]) for times in first_times([*seen, *ENDLESS]))
     late = lit - heard
     print(transport, np.round(1000 * late), "ms late", len(seen), "pictures")
-    assert np.isfinite(late).all()
-    # A busy machine may hold up one picture; a wrong place or clock moves them all.
-    assert np.sort(np.abs(late))[-2] < WORD_S
+    assert np.abs(late).max() < WORD_S
     assert np.abs(np.median(late)) < 0.08
 
 
