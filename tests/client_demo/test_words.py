@@ -14,8 +14,8 @@ from tests.server.tone_engine import WORD_SAMPLES, word_tone
 WORDS = ("ash", "larch", "rowan", "willow", "cedar", "spruce")
 """Their tones lie 78 Hz and more apart."""
 OWLS = "🦉" * 16
-"""One word of sixteen characters, which JavaScript's strings count as thirty-two; its tone lies 74 Hz
-from the nearest of theirs."""
+"""One word of sixteen characters, which JavaScript's strings count as thirty-two; its tone lies
+74 Hz from the nearest of theirs."""
 WORD_S = WORD_SAMPLES / 24_000
 BIN_HZ = 24_000 / 1024
 WATCH = """() => {
