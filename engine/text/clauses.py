@@ -65,8 +65,8 @@ class ClauseSplitter:
             else:
                 last = self._words[-1]
                 self._words[-1] = replace(last, mark=word.mark, source_end=word.source_end)
-            cut = self._cut()
-            if cut:
+            # What is left of a long one may be a clause as well, where it ends with a mark.
+            while self._words and (cut := self._cut()):
                 clauses.append(self._take(cut))
         return clauses
 
@@ -84,7 +84,7 @@ class ClauseSplitter:
         shortest = limits.first_min_words if self._first else limits.min_words
         longest = limits.first_max_words if self._first else limits.max_words
         held = len(self._words)
-        if self._words[-1].mark and held >= shortest:
+        if self._words[-1].mark and shortest <= held <= longest:
             return held
         if held <= longest:
             return 0

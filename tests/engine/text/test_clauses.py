@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from antiphon.engine.text.clauses import Clause, ClauseLimits, ClauseSplitter
@@ -52,6 +52,17 @@ def test_without_a_place_to_cut_the_limit_holds() -> None:
     assert [len(c.words) for c in clauses([Word("word")] * 40)] == [8, 16, 16]
 
 
+def test_a_mark_behind_the_limit_ends_the_rest_and_no_longer_clause() -> None:
+    limits = ClauseLimits(first_max_words=6)
+    assert lines("they all went home early because it rained. Good.", limits) == [
+        "they all went home early",
+        "because it rained.",
+        "Good.",
+    ]
+    full = [*[Word("word")] * 8, Word("word", None, ",")]
+    assert [len(c.words) for c in clauses(full)] == [8, 1]
+
+
 def test_a_lone_pause_joins_the_word_before_it() -> None:
     (first, second) = clauses(normalise("one — two"))
     assert first.words == (Word("one", None, ",", 5),)
@@ -60,6 +71,8 @@ def test_a_lone_pause_joins_the_word_before_it() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(WORDS, st.lists(st.integers(0, 60)))
+@example([*[Word("one")] * 8, Word("one", None, ",")], [])
+@example([*[Word("one")] * 24, Word("one", None, ".")], [])
 def test_streamed_equals_whole_within_limits(words: list[Word], cuts: list[int]) -> None:
     whole = clauses(words)
     splitter = ClauseSplitter()
