@@ -91,7 +91,7 @@ class SlowReader(AntiphonError):
 
 
 class NotReady(Overloaded):
-    """The engines are still loading, or the server is about to stop."""
+    """The engines are still loading, one is being restarted, or the server is about to stop."""
 
     code = "not_ready"
 

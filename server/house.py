@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from antiphon.server.admission import Admission
 from antiphon.server.auth import Keyring
@@ -14,7 +14,9 @@ from antiphon.server.engines import EngineSet
 from antiphon.server.errors import NotReady
 from antiphon.server.metrics import Metrics
 from antiphon.server.speaking import Resources
-from antiphon.server.turn_events import Drain
+from antiphon.server.turn_events import CutOff, Drain
+
+_LAST_WORDS_S = 2.0
 
 
 class House:
@@ -78,7 +80,7 @@ class House:
                 self._empty.set()
 
     async def drain(self) -> None:
-        """Start nothing new, let open turns end within the limit, then return."""
+        """Start nothing new, let open turns end within the limit, then end the others."""
         self.draining = True
         for conversation in list(self._conversations):
             await conversation.submit(Drain())
@@ -86,7 +88,15 @@ class House:
             async with asyncio.timeout(self.config.server.limits.drain_s):
                 await self._empty.wait()
         except TimeoutError:
-            return
+            await self._cut_off()
+
+    async def _cut_off(self) -> None:
+        """Tell those whose turns are still open, and give their last events a moment to leave."""
+        for conversation in list(self._conversations):
+            await conversation.submit(CutOff())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._empty.wait()
 
     def _unspoken_characters(self) -> int:
         return sum(each.machine.unspoken_characters for each in self._conversations)

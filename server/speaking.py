@@ -24,6 +24,7 @@ from antiphon.engine.interface import (
 )
 from antiphon.server.admission import Admission, Slot
 from antiphon.server.audio import AudioFormat, Encoder, make_encoder
+from antiphon.server.errors import NotReady
 from antiphon.server.metrics import Metrics
 from antiphon.server.turn_events import Failed, Finished, OpenTurn, Progressed, Spoke
 
@@ -38,6 +39,9 @@ _encoder_threads = ThreadPoolExecutor(
 and would have to share theirs with every thread that encodes."""
 _SLOT_WAIT_S = 5.0
 """How long a turn waits for its predecessor in the same context to free what it holds."""
+
+RESTART_RETRY_S = 5.0
+"""When to ask again for a model that is being restarted."""
 
 _log = structlog.get_logger("antiphon.turn")
 
@@ -142,6 +146,8 @@ class SpeakingTurn:
 
     async def _speak(self) -> SpeechFinished:
         model = self._settings.model
+        if not self._engine.ready:
+            raise NotReady(f"The model {model} is being restarted.", retry_after_s=RESTART_RETRY_S)
         slot = await self._slot()
         metrics = self._resources.metrics
         try:

@@ -36,6 +36,7 @@ from antiphon.server.turn_events import (
     Close,
     CloseConnection,
     Configure,
+    CutOff,
     Done,
     Drain,
     Dropped,
@@ -95,6 +96,8 @@ class TurnMachine:
                 effects = self._tick(now)
             case Drain():
                 effects = self._drain()
+            case CutOff():
+                effects = self._cut_off()
             case Dropped():
                 effects = self._dropped()
             case _:
@@ -383,6 +386,15 @@ class TurnMachine:
     def _drain(self) -> list[Effect]:
         self._draining = True
         return []
+
+    def _cut_off(self) -> list[Effect]:
+        self._draining = True
+        error = NotReady(
+            "The server stopped before this turn came to its end.",
+            retry_after_s=self._limits.drain_s,
+        )
+        open_turns = list(self._turns.values())
+        return [each for turn in open_turns for each in self._end(turn, ERROR_FINISH, error)]
 
     def _dropped(self) -> list[Effect]:
         effects = self._stop_all()

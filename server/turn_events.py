@@ -121,6 +121,11 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class CutOff:
+    """The server stops now: end what is still open with an error."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """The connection is gone. A closed socket is a cancel."""
 
@@ -139,6 +144,7 @@ Input = (
     | Failed
     | Tick
     | Drain
+    | CutOff
     | Dropped
 )
 

@@ -222,5 +222,26 @@ async def test_draining_does_not_wait_longer_than_the_limit() -> None:
         await client.send("input.text", text="one ")
         await client.event("audio.start")
         async with asyncio.timeout(5):
-            await server.house.drain()
-        assert server.house.resources.sessions.taken == 1
+            draining = asyncio.create_task(server.house.drain())
+            heard = await client.hear()
+            await draining
+        assert [error["code"] for error in heard.of("error")] == ["not_ready"]
+        assert heard.done["finish_reason"] == "error"
+        await eventually(lambda: server.house.resources.sessions.taken == 0)
+
+
+async def test_a_model_that_is_being_restarted_takes_no_turn_and_says_when_to_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as server, talking(server) as client:
+        await client.configure()
+        with monkeypatch.context() as away:
+            away.setattr(server.engine, "ready", False)
+            await client.send("input.text", text="one ")
+            error = await client.event("error")
+        assert (error["code"], error["retry_after_s"]) == ("not_ready", 5.0)
+        await client.event("session.done")
+        await client.send("input.done")
+        await client.send("input.text", text="two ")
+        await client.send("input.done")
+        assert (await client.hear()).done["finish_reason"] == "stop"

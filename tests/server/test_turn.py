@@ -21,6 +21,7 @@ from antiphon.server.turn_events import (
     Close,
     CloseConnection,
     Configure,
+    CutOff,
     Done,
     Drain,
     Dropped,
@@ -210,6 +211,18 @@ def test_draining_ends_open_turns_and_refuses_new_ones() -> None:
     assert last[-1].code == 1012
 
 
+def test_a_server_that_stops_ends_every_turn_with_an_error_and_then_the_connection() -> None:
+    turns = configured()
+    turns.handle(Configure("x", SETTINGS), 0.0)
+    turns.handle(PushText("", "a"), 0.0)
+    turns.handle(PushText("x", "b"), 0.0)
+    turns.handle(Drain(), 0.0)
+    effects = turns.handle(CutOff(), 30.0)
+    assert [each.error.code for each in effects if isinstance(each, Refused)] == ["not_ready"] * 2
+    assert len([each for each in effects if isinstance(each, Done)]) == 2
+    assert effects[-1] == CloseConnection(1012, "the server is about to stop")
+
+
 @pytest.mark.parametrize(
     ("events", "at", "field"),
     [
@@ -249,6 +262,7 @@ COMMANDS = st.one_of(
     st.builds(Cancel, CONTEXTS),
     st.builds(Close, st.one_of(st.none(), CONTEXTS)),
     st.just(Drain()),
+    st.just(CutOff()),
     st.just(Dropped()),
 )
 TURNS = st.integers(0, 5)
