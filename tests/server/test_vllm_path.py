@@ -175,7 +175,7 @@ async def test_a_dead_engine_is_an_error_event_and_comes_back(server: Server) ->
         await client.send("input.done")
         await client.send("input.text", text=TEXT)
         await client.send("input.done")
-        assert (await client.hear()).of("error")[0]["code"] == "synthesis_failed"
+        assert (await client.hear()).of("error")[0]["code"] == "not_ready"
 
         async with asyncio.timeout(RESTART_S):
             while (await status(server, "/readyz")).status_code != 200:  # noqa: ASYNC110
