@@ -55,7 +55,7 @@ async def test_words_light_up_one_after_the_other() -> None:
     async with serving() as server, tab(server) as page:
         await page.page.fill("#text", TEXT)
         await page.page.click("#speak")
-        await page.until("window.antiphon.played > 0.5")
+        await page.until("window.antiphon.speaking && window.antiphon.played > 0.5")
         spoken, now, played = await page.page.evaluate(
             "[[...document.querySelectorAll('#words .spoken')].map((n) => n.textContent).join(''),"
             " document.querySelector('#words .now')?.textContent, window.antiphon.played]"
@@ -71,7 +71,7 @@ async def test_escape_interrupts_at_once_and_the_next_turn_is_whole() -> None:
     async with serving() as server, tab(server) as page:
         await page.page.fill("#text", " ".join(TEXT.split() * 5))
         await page.page.click("#speak")
-        await page.until("window.antiphon.played > 0.3")
+        await page.until("window.antiphon.speaking && window.antiphon.played > 0.3")
         await page.page.keyboard.press("Escape")
         await page.until("window.antiphon.interruptedMs !== null")
         state = await page.state()
@@ -117,7 +117,7 @@ async def test_words_are_spoken_while_they_are_typed() -> None:
         await page.page.focus("#text")
         await page.page.keyboard.type("one two thr")
         # Two words are finished, and heard before the third is.
-        await page.until("window.antiphon.played > 0.3")
+        await page.until("window.antiphon.speaking && window.antiphon.played > 0.3")
         assert await page.page.evaluate(spoken) == "one two "
         assert (await page.state())["turns"] == 0
         await page.page.keyboard.type("ee fo")
@@ -167,7 +167,7 @@ async def test_a_call_speaks_and_is_interrupted() -> None:
         assert state["started"]["response_format"] == "opus_raw"
         await page.page.fill("#text", " ".join(TEXT.split() * 3))
         await page.page.click("#speak")
-        await page.until("window.antiphon.played > 0.5")
+        await page.until("window.antiphon.speaking && window.antiphon.played > 0.5")
         before = await page.page.evaluate("window.antiphon.call")
         await page.page.keyboard.press("Escape")
         await page.until("window.antiphon.turns === 2 && window.antiphon.silentMs !== null")

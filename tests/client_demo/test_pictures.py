@@ -50,7 +50,7 @@ async def test_the_page_while_it_speaks(
         await page.until(f"{verdict}.includes('carries the watermark')", 60)
         await page.page.fill("#text", TEXT)
         await page.page.click("#speak")
-        await page.until("window.antiphon.played > 6", 60)
+        await page.until("window.antiphon.speaking && window.antiphon.played > 6", 60)
         await page.page.screenshot(path=picture(tmp_path, name))
         state = await page.state()
         assert state["speaking"]
