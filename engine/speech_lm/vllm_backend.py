@@ -118,10 +118,6 @@ class VLLMSpeechLM:
         """Stop vLLM; what runs ends with `SynthesisFailed`. Idempotent."""
         await self.engine.close()
 
-    async def warm(self, prompt: LMPrompt, voice: str | None = None) -> None:
-        """Compute the shareable prefix of a prompt now."""
-        await self._warm_one(self.engine.get(), WarmPrompt(prompt, voice))
-
     async def _warm_one(self, engine: AsyncLLM, warm: WarmPrompt) -> None:
         ids = shareable_prefix(self.builder, warm.prompt)
         if len(ids) >= self.positions:
