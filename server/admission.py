@@ -24,7 +24,7 @@ class Admission:
     def __init__(self, limit: int, retry_after_s: float, what: str) -> None:
         self.limit = limit
         self.taken = 0
-        self._retry_after_s = retry_after_s
+        self.retry_after_s = retry_after_s
         self._what = what
 
     def acquire(self) -> Slot:
@@ -36,8 +36,8 @@ class Admission:
         if self.taken >= self.limit:
             raise Overloaded(
                 f"All {self.limit} {self._what} of this server are in use; try again in "
-                f"{self._retry_after_s:g} s.",
-                retry_after_s=self._retry_after_s,
+                f"{self.retry_after_s:g} s.",
+                retry_after_s=self.retry_after_s,
                 limit=self.limit,
             )
         self.taken += 1

@@ -40,9 +40,6 @@ and would have to share theirs with every thread that encodes."""
 _SLOT_WAIT_S = 5.0
 """How long a turn waits for its predecessor in the same context to free what it holds."""
 
-RESTART_RETRY_S = 5.0
-"""When to ask again for a model that is being restarted."""
-
 _log = structlog.get_logger("antiphon.turn")
 
 
@@ -147,7 +144,10 @@ class SpeakingTurn:
     async def _speak(self) -> SpeechFinished:
         model = self._settings.model
         if not self._engine.ready:
-            raise NotReady(f"The model {model} is being restarted.", retry_after_s=RESTART_RETRY_S)
+            raise NotReady(
+                f"The model {model} is being restarted.",
+                retry_after_s=self._resources.sessions.retry_after_s,
+            )
         slot = await self._slot()
         metrics = self._resources.metrics
         try:

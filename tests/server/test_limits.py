@@ -239,7 +239,7 @@ async def test_a_model_that_is_being_restarted_takes_no_turn_and_says_when_to_as
             away.setattr(server.engine, "ready", False)
             await client.send("input.text", text="one ")
             error = await client.event("error")
-        assert (error["code"], error["retry_after_s"]) == ("not_ready", 5.0)
+        assert (error["code"], error["retry_after_s"]) == ("not_ready", 1.0)
         await client.event("session.done")
         await client.send("input.done")
         await client.send("input.text", text="two ")
