@@ -2,7 +2,7 @@
 
 InvalidRequest (engine/errors.py)
 ├── MalformedMessage      not JSON, not UTF-8, or a field of the wrong type
-├── UnspeakableCharacter  a control character or half of a surrogate pair in the text
+├── UnspeakableCharacter  a control character or half of a surrogate pair in a field
 ├── WrongOrder            a message that has no meaning in the present state
 ├── TextTooLong           more text is waiting to be spoken than the limit allows
 ├── BodyTooLarge          the body of an HTTP request is larger than the limit allows
@@ -31,7 +31,7 @@ class MalformedMessage(InvalidRequest):
 
 
 class UnspeakableCharacter(InvalidRequest):
-    """The text holds a control character or half of a surrogate pair."""
+    """A field holds a control character or half of a surrogate pair."""
 
     code = "unspeakable_character"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -84,6 +85,7 @@ TYPES = (
 )
 
 _decoder = msgspec.json.Decoder(Message)
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
@@ -139,17 +141,19 @@ def _invalid(complaint: str) -> MalformedMessage:
 def _malformed(message: str, error: Exception) -> InvalidRequest:
     if isinstance(error, RecursionError):
         return MalformedMessage("The message is nested too deeply.")
-    if _ESCAPED_SURROGATE.search(message) and _is_json(message):
-        return UnspeakableCharacter(
-            "The message holds half of a surrogate pair; send whole characters.", field="text"
-        )
+    if _ESCAPED_SURROGATE.search(message):
+        # Python's own reader takes lone surrogates; everything else that fails is not JSON.
+        with suppress(ValueError, RecursionError):
+            return UnspeakableCharacter(
+                "The message holds half of a surrogate pair; send whole characters.",
+                field=_field_of_half_a_pair(json.loads(message)),
+            )
     return MalformedMessage(f"The message is not JSON: {error}.")
 
 
-def _is_json(message: str) -> bool:
-    """Python's own reader takes lone surrogates; everything else that fails is not JSON."""
-    try:
-        json.loads(message)
-    except (ValueError, RecursionError):
-        return False
-    return True
+def _field_of_half_a_pair(body: object) -> str | None:
+    fields = body.items() if isinstance(body, dict) else ()
+    for name, value in fields:
+        if _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+            return str(name) if name.isprintable() else None
+    return None
