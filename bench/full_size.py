@@ -46,6 +46,7 @@ from bench.full_times import (
     use_of,
     use_rows,
 )
+from bench.lm_bound import bandwidth
 from bench.report import print_table, publish, switches
 from bench.simulate import Load, StepTimes, simulate
 
@@ -78,11 +79,8 @@ def measure_device(device: str, dtype: torch.dtype) -> Device:
     size = 8192 if device == "cuda" else 768
     left = torch.randn(size, size, device=device, dtype=dtype)
     product = _seconds(lambda: left @ left, 3)
-    block = torch.zeros(1 << (28 if device == "cuda" else 24), device=device)
-    target = torch.empty_like(block)
-    copy = _seconds(lambda: target.copy_(block), 3)
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    return Device(name, 2 * size**3 / product, 2 * block.nbytes / copy)
+    return Device(name, 2 * size**3 / product, bandwidth(device))
 
 
 def measure_lm(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from antiphon.engine.speech_lm.request import SpeechLMRequest
 from antiphon.engine.speech_lm.vllm_backend import VLLMSpeechLM, shareable_prefix
 from bench.lm_subject import Subject
+from bench.processes import cpu_ms
 from bench.report import Row
 
 PAUSE_S = 0.3
@@ -41,18 +40,6 @@ async def first_token(lm: VLLMSpeechLM, request: SpeechLMRequest) -> First:
     used = cpu_ms(processes) - used
     await generation.aclose()
     return First(wall, used, generation.cached_ids)
-
-
-def cpu_ms(processes: Sequence[int]) -> float:
-    """Return what the threads of processes have run so far (Linux)."""
-    total = 0
-    for process in processes:
-        for thread in Path(f"/proc/{process}/task").iterdir():
-            try:
-                total += int((thread / "schedstat").read_text().split()[0])
-            except FileNotFoundError:
-                continue  # It has ended since it was listed.
-    return total / 1e6
 
 
 def voice_seed(blocks: int, number: int) -> int:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from antiphon.engine.phone_codes import PHONES, SILENCE, begins, phone_of
 from antiphon.engine.voice.reference import SpeechTokenizer
-from antiphon.training.data.phones import PHONES
 from bench.voice_measures import Samples
-
-_START = 3 * len(PHONES)
-"""Codes from here on have the start flag: `phone + 40 * (level + 3 * start)`."""
 
 
 def heard_phones(tokenizer: SpeechTokenizer, samples: Samples) -> list[str]:
     """Phones that begin in (samples,) at 16 kHz, silences left out."""
-    names = (PHONES[code % len(PHONES)] for code in tokenizer.tokens(samples) if code >= _START)
-    return [name for name in names if name != "SIL"]
+    phones = [phone_of(code) for code in tokenizer.tokens(samples) if begins(code)]
+    return [PHONES[phone] for phone in phones if phone != SILENCE]
 
 
 def closest(wanted: Sequence[str], heard: Sequence[str]) -> int:

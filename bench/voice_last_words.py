@@ -19,7 +19,7 @@ from bench import voice_measures as measure
 from bench.asr import normalised, transcribe
 from bench.phone_listener import closest, heard_phones
 from bench.report import Row
-from bench.voice_server import say
+from bench.voice_server import WORDS_PER_SECOND, say
 
 LONGEST = 30
 SEED = 90_001
@@ -66,7 +66,7 @@ def measure_last_words(
     written = lost = 0
     for number, text in enumerate(texts):
         samples = say(
-            url, text, voices[number % len(voices)], number, words_per_second=20.0
+            url, text, voices[number % len(voices)], number, words_per_second=WORDS_PER_SECOND
         ).samples
         word = normalised(text)[-1]
         if word in normalised(transcribe(samples, measure.RATE_HZ))[-3:]:

@@ -12,8 +12,9 @@ import pytest
 from antiphon.engine.speech_lm.memory import kv_bytes_per_id, step_bytes
 from antiphon.engine.speech_lm.vllm_backend import shareable_prefix
 from bench.lm_bound import LENGTH, bandwidth, bound_rows
-from bench.lm_prefix import cpu_ms, voice_seed
+from bench.lm_prefix import voice_seed
 from bench.lm_subject import Subject
+from bench.processes import cpu_ms
 from bench.speech_lm import PROMPTS
 from tests import golden
 
