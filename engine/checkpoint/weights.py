@@ -62,6 +62,7 @@ def _refuse_compression(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        # The last is zipfile's word for an archive that asks for a newer version of the format.
         raise CheckpointError(f"{path.name} is damaged.", field=path.name) from error
     compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
     if compressed or sum(entry.file_size for entry in entries) > path.stat().st_size:
