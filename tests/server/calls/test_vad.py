@@ -46,10 +46,9 @@ async def listen(samples: np.ndarray, rate: int) -> list[VoiceEvent]:
     caller = CallerAudio(events.append)
     for start in range(0, len(samples), rate // 50):
         caller.push(samples[start : start + rate // 50].astype(np.float32), rate)
-        await asyncio.sleep(0)
-    worker = caller._activity._worker
-    if worker is not None:
-        await worker
+        # A caller speaks no faster than the detector listens; older sound would be dropped.
+        if caller._activity._worker is not None:
+            await caller._activity._worker
     caller.close()
     return events
 
