@@ -15,11 +15,22 @@ PLANS: Final[Mapping[str, LoopPlan]] = {
     "lm": LoopPlan(steps=6000, peak_lr=3e-3, eval_every=200, ema=0.99, patience=8),
     "f0": LoopPlan(steps=2000, peak_lr=2e-3, eval_every=100, ema=0.98, patience=8),
     "flow": LoopPlan(steps=20000, peak_lr=2.5e-3, warmup=40, ema=0.995, patience=20),
-    "vocoder": LoopPlan(steps=30000, peak_lr=7e-4, warmup=100, ema=0.995),
+    "vocoder": LoopPlan(steps=15000, peak_lr=2e-3, warmup=40, ema=0.995),
     "adversarial": LoopPlan(steps=10000, peak_lr=2e-4, warmup=100, ema=0.999),
     "student": LoopPlan(steps=3000, peak_lr=3e-4, warmup=40, ema=0.99),
 }
 """Stages in the order in which they run."""
+
+CODES: Final = CorpusPlan(
+    utterances=24000,
+    house_share=1.0,
+    invented_share=0.15,
+    blended_share=0.4,
+    sound=False,
+    shard_size=500,
+    seed=1007,
+)
+"""What only the speech LM learns from; its codes carry no timbre, so no virtual speakers."""
 
 DATA_SHARE: Final = 0.06
 SHARES: Final[Mapping[str, float]] = {
@@ -40,6 +51,7 @@ class Recipe:
     """Plans of the corpus and of every stage."""
 
     corpus: CorpusPlan = field(default_factory=CorpusPlan)
+    codes: CorpusPlan = CODES
     flow_rows: FlowPlan = field(default_factory=FlowPlan)
     lm_rows: LMPlan = field(default_factory=LMPlan)
     stages: Mapping[str, LoopPlan] = field(default_factory=lambda: dict(PLANS))

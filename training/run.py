@@ -44,6 +44,12 @@ class Run:
         return Corpus(self.folder.glob("corpus/*.npz"))
 
     @cached_property
+    def codes(self) -> Corpus | None:
+        """The corpus of codes without sound in `codes/`; None if there is none."""
+        shards = sorted(self.folder.glob("codes/*.npz"))
+        return Corpus(shards) if shards else None
+
+    @cached_property
     def parts(self) -> Split:
         """What is trained on and what is held out."""
         return split(self.corpus)
@@ -81,6 +87,7 @@ class Run:
         make_corpus(folder, self.recipe.corpus, part, parts)
         if len(list(folder.glob("*.npz"))) != before:
             self._forget_features()
+        make_corpus(self.folder / "codes", self.recipe.codes, part, parts)
 
     def kokoro(self, plan: KokoroPlan | None = None) -> None:
         """Add the second teacher's shards to the corpus."""
@@ -110,10 +117,12 @@ class Run:
 
     def vocoder_weights(self) -> Mapping[str, Tensor]:
         """The adversarial stage's generator if there is one, else the spectral stage's."""
-        if not self.has("adversarial"):
-            return self.best("vocoder")
+        return self.generator("adversarial" if self.has("adversarial") else "vocoder")
+
+    def generator(self, stage: str) -> dict[str, Tensor]:
+        """The vocoder among a stage's weights."""
         prefix = "generator."
-        state = self.best("adversarial")
+        state = self.best(stage)
         return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
     def export(self, folder: Path, *, student: bool = False, figures: Path | None = None) -> None:
@@ -150,7 +159,7 @@ def _student(run: Run) -> StudentStage:
 
 
 def _adversarial(run: Run) -> AdversarialStage:
-    return AdversarialStage(_vocoder(run), run.best("vocoder"))
+    return AdversarialStage(_vocoder(run), run.generator("vocoder"))
 
 
 def _vocoder(run: Run) -> VocoderStage:
@@ -160,7 +169,7 @@ def _vocoder(run: Run) -> VocoderStage:
 STAGES: Mapping[str, Callable[[Run], Stage]] = {
     "xvector": lambda run: SpeakerStage(run.corpus, run.parts),
     "tokenizer": lambda run: TokenizerStage(run.corpus, run.parts),
-    "lm": lambda run: LMStage(sizes.LM, run.recipe.lm_rows, run.corpus, run.parts),
+    "lm": lambda run: LMStage(sizes.LM, run.recipe.lm_rows, run.corpus, run.parts, run.codes),
     "f0": lambda run: F0Stage(sizes.HIFT, run.corpus, run.mels, run.parts),
     "flow": _flow,
     "vocoder": _vocoder,

@@ -73,6 +73,11 @@ def load_dictionary() -> int:
     return len(_dictionary())
 
 
+def dictionary_pronunciations() -> tuple[Phones, ...]:
+    """All pronunciations of plain words, in the dictionary's order."""
+    return tuple(_phones(entry) for word, entry in _dictionary().items() if word.isalpha())
+
+
 def _known(word: str) -> Phones | None:
     """Weak form, else the first entry of the dictionary (others are written `word(2)`)."""
     weak = WEAK_FORMS.get(word)
@@ -81,7 +86,11 @@ def _known(word: str) -> Phones | None:
 
 def _first_entry(word: str) -> Phones | None:
     entry = _dictionary().get(word)
-    return tuple(entry.partition("#")[0].split()) if entry else None
+    return _phones(entry) if entry else None
+
+
+def _phones(entry: str) -> Phones:
+    return tuple(entry.partition("#")[0].split())
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.engine.errors import ConsentRequired
+from antiphon.engine.text.lexicon import dictionary_pronunciations
 from antiphon.engine.vocoder.f0 import F0Predictor
 from antiphon.training import sizes
 from antiphon.training.data import kokoro, vocabulary
 from antiphon.training.data.align import align
+from antiphon.training.data.blends import blend, blended_sentence
 from antiphon.training.data.codes import SILENCE, token_edges
 from antiphon.training.data.corpus import Corpus, Utterance
-from antiphon.training.data.hibari import spell
-from antiphon.training.data.make import CorpusPlan, make_corpus, schedule
+from antiphon.training.data.hibari import Hibari, spell
+from antiphon.training.data.make import CorpusPlan, cast, make_corpus, schedule, utter
 from antiphon.training.data.phones import PHONES, Word, base, lm_text, pronounce
 from antiphon.training.data.recordings import import_recordings
 from antiphon.training.data.recordings import utterance as recorded
@@ -115,8 +118,6 @@ def test_minimum_phase_response_is_causal() -> None:
 
 
 def test_invented_words_have_one_main_stress() -> None:
-    import random
-
     rng = random.Random(0)
     for _ in range(200):
         phones = invented_word(rng)
@@ -193,3 +194,29 @@ def test_kokoro_speaks_with_the_codes_where_its_sound_is() -> None:
     silent = item.codes % 40 == SILENCE
     assert np.median(energy[~silent]) > 100 * np.median(energy[silent])
     assert 70 < np.median(item.f0[item.f0 > 0]) < 200
+
+
+def test_blended_words_are_new_and_have_one_main_stress() -> None:
+    rng = random.Random(3)
+    known = set(dictionary_pronunciations())
+    words = [blend(rng) for _ in range(300)]
+    for phones in words:
+        assert sum(phone.endswith("1") for phone in phones) == 1
+        assert {base(phone) for phone in phones} <= set(PHONES)
+    assert sum(phones not in known for phones in words) > 200
+    for _ in range(50):
+        assert pronounce(blended_sentence(rng)) is not None
+
+
+def test_codes_without_sound_are_those_of_the_sound(utterances: list[Utterance]) -> None:
+    plan = CorpusPlan(sound=False)
+    speakers = cast(plan)
+    teacher = Hibari()
+    for spoken in utterances[:4]:
+        sentence = Sentence(tuple(spoken.spoken.split()))
+        silent = utter(teacher, spoken.speaker, speakers[spoken.speaker], sentence, plan, seed=0)
+        assert silent is not None
+        assert not len(silent.samples)
+        for name in ("f0", "codes", "owner"):
+            assert np.array_equal(getattr(silent, name), getattr(spoken, name))
+        assert silent.text == spoken.text

@@ -47,7 +47,7 @@ def stages(corpus: Corpus, mels: Mels, parts: Split, embeddings: np.ndarray) -> 
         "f0": lambda: F0Stage(sizes.HIFT, corpus, mels, parts, batch=2, crop_tokens=16),
         "flow": flow,
         "vocoder": vocoder,
-        "adversarial": lambda: AdversarialStage(vocoder(), vocoder().model.state_dict()),
+        "adversarial": lambda: AdversarialStage(vocoder(), vocoder().generator.state_dict()),
         "student": lambda: StudentStage(flow(), flow().model.state_dict()),
     }
 
@@ -173,7 +173,7 @@ def test_layouts_hold_all_speech_in_order(
     stage = stages["lm"]()
     assert isinstance(stage, LMStage)
     config = sizes.LM
-    for item in stage.examples.values():
+    for item in stage.examples:
         for laid in (lay_plain(config, item), lay_interleaved(config, item)):
             if laid is None:
                 continue
@@ -188,6 +188,17 @@ def test_layouts_hold_all_speech_in_order(
                     assert laid.inputs[guide] >= config.ids.rows
 
 
+def test_the_lm_learns_from_codes_without_sound_too(corpus: Corpus, parts: Split) -> None:
+    plan = LMPlan(positions=200)
+    alone = LMStage(sizes.LM, plan, corpus, parts)
+    both = LMStage(sizes.LM, plan, corpus, parts, corpus)
+    assert len(alone.examples) == len(parts.train)
+    assert len(both.examples) == len(parts.train) + len(corpus)
+    for speaker, indices in both.by_speaker.items():
+        assert {both.speakers[i] for i in indices} == {speaker}
+    assert both.held_out == alone.held_out
+
+
 def test_interleaved_rows_follow_the_server_s_sequence(stages: dict[str, Make]) -> None:
     from antiphon.engine.speech_lm.interleave import BistreamSequence, Lengths
     from antiphon.engine.speech_lm.layout import Sample, Vocabulary
@@ -196,7 +207,7 @@ def test_interleaved_rows_follow_the_server_s_sequence(stages: dict[str, Make]) 
 
     stage = stages["lm"]()
     assert isinstance(stage, LMStage)
-    for item in stage.examples.values():
+    for item in stage.examples:
         laid = lay_interleaved(sizes.LM, item)
         if laid is None:
             continue

@@ -18,9 +18,10 @@ from antiphon.training.data.hibari import Array
 class Utterance:
     """One spoken sentence.
 
-    `samples`: (960 * tokens,) float32 at 24 kHz; `f0`: (2 * tokens,) Hz; `codes`, `owner`:
-    (tokens,) speech code and index of its phone in the sentence (-1: silence); `text`: what the LM
-    reads; `spoken`: the words for people; `warp`: the speaker's known parameters.
+    `samples`: (960 * tokens,) float32 at 24 kHz, or none where only codes are wanted; `f0`:
+    (2 * tokens,) Hz; `codes`, `owner`: (tokens,) speech code and index of its phone in the sentence
+    (-1: silence); `text`: what the LM reads; `spoken`: the words for people; `warp`: the speaker's
+    known parameters.
     """
 
     speaker: str

@@ -102,8 +102,7 @@ def speak(
     """
     part = slice(start, stop)
     f0 = warp_f0(envelopes.f0[part], warp)
-    tokens = len(f0) * 300 // (2 * MEL_HOP)
-    mel_f0 = f0_per_mel_frame(f0, 2 * tokens)
+    mel_f0 = _on_tokens(f0)
     tilt = np.linspace(0.0, warp.tilt, envelopes.harmonic.shape[1], dtype=np.float32)
     harmonic = stretch(envelopes.harmonic[part], warp.formant) + tilt
     voiced = np.where(f0 > 0, _RESIDUAL_VOICED, 0.0).astype(np.float32)[:, None]
@@ -112,6 +111,16 @@ def speak(
     harmonic = np.clip(harmonic, -9.0, 7.0)
     samples = synthesize(harmonic, minimum_phase(harmonic), noise, mel_f0, rng)
     return level(samples), mel_f0
+
+
+def spoken_f0(envelopes: Envelopes, warp: Warp, start: int, stop: int) -> Array:
+    """The F0 that `speak` would return, without making the sound."""
+    return _on_tokens(warp_f0(envelopes.f0[start:stop], warp))
+
+
+def _on_tokens(f0: Array) -> Array:
+    tokens = len(f0) * 300 // (2 * MEL_HOP)
+    return f0_per_mel_frame(f0, 2 * tokens)
 
 
 def level(samples: Array) -> Array:

@@ -97,9 +97,9 @@ class AdversarialStage:
     def __init__(self, vocoder: VocoderStage, weights: dict[str, Tensor], *, seed: int = 1) -> None:
         torch.manual_seed(seed)
         self.vocoder = vocoder
-        vocoder.model.load_state_dict(weights)
+        vocoder.generator.load_state_dict(weights)
         self.judges = Discriminators()
-        self._model = nn.ModuleDict({"generator": vocoder.model, "judges": self.judges})
+        self._model = nn.ModuleDict({"generator": vocoder.generator, "judges": self.judges})
 
     @property
     def model(self) -> nn.Module:
@@ -108,7 +108,7 @@ class AdversarialStage:
 
     def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
         """One for the generator, one for the discriminators."""
-        makers = [p for p in self.vocoder.model.parameters() if p.requires_grad]
+        makers = [p for p in self.vocoder.generator.parameters() if p.requires_grad]
         return [
             torch.optim.AdamW(makers, lr=peak_lr, betas=(0.8, 0.99), weight_decay=0.0),
             torch.optim.AdamW(self.judges.parameters(), lr=peak_lr, betas=(0.8, 0.99)),
@@ -116,7 +116,7 @@ class AdversarialStage:
 
     def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
         """The discriminators learn, then the generator."""
-        made, wanted, locked = self.vocoder.render(draw)
+        made, wanted, tied = self.vocoder.render(self.vocoder.crops(draw))
         real, fake = self.judges(wanted), self.judges(made.detach())
         judged = sum(
             (
@@ -126,7 +126,7 @@ class AdversarialStage:
             made.new_zeros(()),
         )
         apply_gradients(judged, self.judges, optimizers[1:], 1.0)
-        spectral, figures = self.vocoder.loss(made, wanted, locked)
+        spectral, figures = self.vocoder.loss(made, wanted, tied)
         self.judges.requires_grad_(False)
         fake, real = self.judges(made), [[x.detach() for x in row] for row in self.judges(wanted)]
         self.judges.requires_grad_(True)
@@ -136,7 +136,7 @@ class AdversarialStage:
             for ours, theirs in zip(f[:-1], r[:-1], strict=True):
                 matched = matched + (ours - theirs).abs().mean() / (len(f) - 1)
         total = spectral + (ADVERSARIAL_WEIGHT * fooled + FEATURE_WEIGHT * matched) / len(fake)
-        norm = apply_gradients(total, self.vocoder.model, optimizers[:1], 1.0)
+        norm = apply_gradients(total, self.vocoder.generator, optimizers[:1], 1.0)
         return {
             **figures,
             "judges": float(judged.detach()) / len(fake),

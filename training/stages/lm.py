@@ -28,7 +28,7 @@ class LMPlan:
     """Shares of the situations a batch is made of."""
 
     positions: int = 1500
-    prompted: float = 0.5
+    prompted: float = 0.3
     interleaved: float = 0.5
     noise: float = 0.03
     """Share of speech inputs replaced by random codes, so that the LM can recover from errors."""
@@ -138,14 +138,33 @@ class LMStage:
     """Cross-entropy on speech, fill and eos."""
 
     def __init__(
-        self, config: LMConfig, plan: LMPlan, corpus: Corpus, parts: Split, *, seed: int = 1
+        self,
+        config: LMConfig,
+        plan: LMPlan,
+        corpus: Corpus,
+        parts: Split,
+        more: Corpus | None = None,
+        *,
+        seed: int = 1,
     ) -> None:
+        """`more` is a corpus of codes without sound, all of it to be learned from."""
         torch.manual_seed(seed)
-        self.config, self.plan, self.corpus, self.parts = config, plan, corpus, parts
-        self.examples = {i: example(corpus, i) for i in (*parts.train, *parts.validation)}
+        self.config, self.plan = config, plan
+        self.held_out = [example(corpus, i) for i in parts.validation]
+        self.examples: list[Example] = []
+        self.speakers: list[str] = []
         self.by_speaker: dict[str, list[int]] = {}
-        for index in parts.train:
-            self.by_speaker.setdefault(corpus.rows[index]["speaker"], []).append(index)
+        sources = (
+            [(corpus, parts.train)]
+            if more is None
+            else [(corpus, parts.train), (more, range(len(more)))]
+        )
+        for source, indices in sources:
+            for index in indices:
+                speaker = source.rows[index]["speaker"]
+                self.by_speaker.setdefault(speaker, []).append(len(self.examples))
+                self.speakers.append(speaker)
+                self.examples.append(example(source, index))
         self._model = TrainableSpeechLM(config)
 
     @property
@@ -163,7 +182,7 @@ class LMStage:
 
     def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
         """One batch."""
-        rows = self._rows(draw.numpy, self.parts.train)
+        rows = self._rows(draw.numpy)
         ids, targets, guides = self._collate(rows, draw.numpy, self.plan.noise)
         logits, penalty = self._model(ids, Guide(guides))
         loss = functional.cross_entropy(
@@ -178,9 +197,8 @@ class LMStage:
     def evaluate(self) -> dict[str, float]:
         """Cross-entropy and accuracy on held-out sentences, plain and interleaved."""
         figures: dict[str, float] = {}
-        items = [self.examples[i] for i in self.parts.validation]
-        plain = [lay_plain(self.config, item) for item in items]
-        mixed = [laid for laid in (lay_interleaved(self.config, i) for i in items) if laid]
+        plain = [lay_plain(self.config, item) for item in self.held_out]
+        mixed = [laid for laid in (lay_interleaved(self.config, i) for i in self.held_out) if laid]
         for name, rows in (("plain", plain), ("interleaved", mixed)):
             entropy = right = count = 0.0
             for begin in range(0, len(rows), 12):
@@ -197,9 +215,9 @@ class LMStage:
             figures[f"{name} accuracy"] = right / max(count, 1)
         return {**figures, "score": figures["plain"] + figures["interleaved"]}
 
-    def _rows(self, rng: np.random.Generator, pool: tuple[int, ...]) -> list[Laid]:
+    def _rows(self, rng: np.random.Generator) -> list[Laid]:
         """Rows of similar length: of some candidates, neighbours in the order of length."""
-        drawn = sorted((self._row(rng, pool) for _ in range(32)), key=lambda r: len(r.inputs))
+        drawn = sorted((self._row(rng) for _ in range(32)), key=lambda r: len(r.inputs))
         first = int(rng.integers(0, len(drawn)))
         rows = [drawn[first]]
         low, high = first - 1, first + 1
@@ -214,11 +232,11 @@ class LMStage:
                 break
         return rows
 
-    def _row(self, rng: np.random.Generator, pool: tuple[int, ...]) -> Laid:
-        index = int(rng.choice(pool))
+    def _row(self, rng: np.random.Generator) -> Laid:
+        index = int(rng.integers(len(self.examples)))
         item = self.examples[index]
         if rng.random() < self.plan.prompted:
-            peers = self.by_speaker[self.corpus.rows[index]["speaker"]]
+            peers = self.by_speaker[self.speakers[index]]
             item = joined(self.examples[int(rng.choice(peers))], item)
         mixed = rng.random() < self.plan.interleaved
         laid = lay_interleaved(self.config, item) if mixed else None

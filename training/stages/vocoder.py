@@ -2,91 +2,58 @@
 
 The corpus ties the phase of every harmonic to the F0 track by the rule of the source module, so the
 harmonic part of the target is a function of what the vocoder is given, and a loss on the complex
-spectrum has an answer. It has a small weight: until the network has found the phase (it had not
-after 600 steps), that loss only asks for less sound.
+spectrum has an answer. The network is shown the phase first (`phase_guide`) and the sound then.
 """
 
-import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from antiphon.engine.checkpoint.config import HiFTConfig
-from antiphon.engine.vocoder.hift import HiFT
 from antiphon.engine.vocoder.layers import fold_weight_norm
-from antiphon.engine.voice.features import slaney_filters
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.features import Mels
 from antiphon.training.data.split import Split
-from antiphon.training.loop import Draw, apply_gradients
+from antiphon.training.loop import Draw, apply_gradients, matrices_and_rest
+from antiphon.training.stages.phase_guide import GuidedHiFT, PhaseGuide
+from antiphon.training.stages.spectral_loss import SpectralLoss
 
 _LEAD = 3
 """Mel frames at the start of a crop whose left context is missing: not in the loss."""
+PHASE_FIRST = 0.04
+"""Share of the training in which only the phase is learned."""
+ADAM_SHARE = 0.35
+"""Learning rate of what is no convolution, against Muon's."""
+GUIDE_WEIGHTS = (1.0, 0.2)
+"""Of the phase guide beside the spectral loss, at the start and at the end."""
 
 
-class SpectralLoss(nn.Module):
-    """Compressed magnitudes and complex spectra at several resolutions, and log-mel."""
+@dataclass(frozen=True)
+class Crops:
+    """What the vocoder is given. `mel` (batch, frames, 80), `f0` (batch, frames) in Hz."""
 
-    filters: Tensor
-
-    def __init__(self, complex_weight: float) -> None:
-        super().__init__()
-        self.complex_weight = complex_weight
-        self.sizes = (128, 512, 2048)
-        for size in self.sizes:
-            self.register_buffer(f"window{size}", torch.hann_window(size))
-        self.largest_complex = 512
-        self.mel_size = 2048
-        self.register_buffer("filters", slaney_filters(24000, self.mel_size, 80, 0.0, None))
-
-    def forward(
-        self, made: Tensor, wanted: Tensor, locked: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:
-        """(batch, samples) twice; `locked` (batch,) is 1 where the target's phase is known."""
-        magnitude = made.new_zeros(())
-        phase = made.new_zeros(())
-        mel = made.new_zeros(())
-        for size in self.sizes:
-            window = getattr(self, f"window{size}")
-            pair = torch.cat([made, wanted]) / 0.07
-            spectrum = torch.stft(pair, size, size // 4, window=window, return_complex=True)
-            spectrum = spectrum / math.sqrt(size)
-            power = spectrum.real.square() + spectrum.imag.square()
-            amount = (power + 1e-7).sqrt()
-            small = amount.sqrt()
-            ours, theirs = small.chunk(2)
-            magnitude = (
-                magnitude
-                + (ours - theirs).abs().mean()
-                + 0.25 * (ours.clamp(min=0.05).log() - theirs.clamp(min=0.05).log()).abs().mean()
-            )
-            if size <= self.largest_complex:
-                turned = spectrum * (small / amount)
-                ours_c, theirs_c = turned.chunk(2)
-                gap = torch.view_as_real(ours_c - theirs_c).square().sum(-1).mean(dim=(1, 2))
-                phase = phase + (gap * locked).mean()
-            if size == self.mel_size:
-                mels = (self.filters @ (amount * math.sqrt(size) * 0.07)).clamp(min=1e-4).log()
-                mel = (mels[: len(made)] - mels[len(made) :]).abs().mean()
-        count = len(self.sizes)
-        total = magnitude / count + self.complex_weight * phase / 2 + mel
-        figures = {
-            "magnitude": float(magnitude.detach()) / count,
-            "complex": float(phase.detach()) / 2,
-            "mel": float(mel.detach()),
-        }
-        return total, figures
+    mel: Tensor
+    f0: Tensor
+    cycles: Tensor
+    """(batch,) turns of the fundamental before the crop."""
+    noise: Tensor
+    """(batch, samples, harmonics)"""
+    wanted: Tensor
+    """(batch, samples)"""
+    tied: Tensor
+    """(batch, frames), 1 where the phase of the wanted sound is that of the source."""
 
 
-def new_vocoder(config: HiFTConfig, seed: int) -> HiFT:
+def new_vocoder(config: HiFTConfig, seed: int) -> GuidedHiFT:
     """A HiFT ready to learn: folded weights, a saw-tooth source, a quiet start.
 
     The source holds each harmonic's sine over a frame. Mixed with weights 1/n they make a saw-tooth
     of the phase: one number from which the network can read where in the period a frame begins.
     """
     torch.manual_seed(seed)
-    model = HiFT(config)
+    model = GuidedHiFT(config)
     fold_weight_norm(model)
     bins = config.istft_n_fft // 2 + 1
     orders = torch.arange(1, config.nb_harmonics + 2).float()
@@ -114,41 +81,66 @@ class VocoderStage:
         *,
         batch: int = 6,
         crop_tokens: int = 16,
-        complex_weight: float = 0.1,
+        complex_weight: float = 0.5,
         seed: int = 1,
     ) -> None:
         self.config, self.corpus, self.mels, self.parts = config, corpus, mels, parts
         self.batch, self.crop = batch, crop_tokens
-        self._model = new_vocoder(config, seed)
+        self.generator = new_vocoder(config, seed)
+        self.guide = PhaseGuide(config)
+        self._model = nn.ModuleDict({"generator": self.generator, "guide": self.guide})
         self.loss = SpectralLoss(complex_weight)
-        for parameter in self._model.f0_predictor.parameters():
+        for parameter in self.generator.f0_predictor.parameters():
             parameter.requires_grad_(False)
 
     @property
     def model(self) -> nn.Module:
-        """The vocoder; its F0 net is trained by its own stage."""
+        """`generator.`, whose F0 net is trained by its own stage, and the heads of `guide.`."""
         return self._model
 
     def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
-        """AdamW over all weights."""
-        weights = [p for p in self._model.parameters() if p.requires_grad]
-        return [
-            torch.optim.AdamW(
-                weights, lr=peak_lr, betas=(0.8, 0.98), weight_decay=0.0, foreach=True
-            )
-        ]
+        """Muon for the convolutions, AdamW for the rest.
+
+        Muon brings the spectral loss in 250 steps where AdamW alone has it after 1000.
+        """
+
+        def is_matrix(name: str, weight: Tensor) -> bool:
+            return name.startswith("generator.") and weight.ndim == 3 and "conv_post" not in name
+
+        return matrices_and_rest(self._model, is_matrix, ADAM_SHARE * peak_lr, peak_lr)
 
     def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
         """One batch of crops."""
-        made, wanted, locked = self.render(draw)
-        total, figures = self.loss(made, wanted, locked)
-        norm = apply_gradients(total, self._model, optimizers, 1.0)
-        return {**figures, "gradient": norm}
+        crops = self.crops(draw)
+        if draw.progress < PHASE_FIRST:
+            excitation = self._excite(crops)
+            columns = self.generator.early_columns(crops.mel, excitation)
+            guided = self.guide(columns, crops.f0, crops.cycles)
+            norm = apply_gradients(guided, self._model, optimizers, 1.0)
+            return {"phase": float(guided.detach()), "gradient": norm}
+        made, wanted, tied = self.render(crops)
+        total, figures = self.loss(made, wanted, tied)
+        guided = self.guide(self.generator.columns, crops.f0, crops.cycles)
+        start, end = GUIDE_WEIGHTS
+        weight = start + (end - start) * draw.progress
+        norm = apply_gradients(total + weight * guided, self._model, optimizers, 1.0)
+        return {**figures, "phase": float(guided.detach()), "gradient": norm}
 
-    def render(self, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
-        """Random crops as made and as wanted, (batch, samples), and whether phases are known."""
+    def crops(self, draw: Draw) -> Crops:
+        """Random crops of the training utterances, their mels a little noisy."""
         chosen = draw.numpy.choice(self.parts.train, self.batch)
-        return self._render(chosen, draw.numpy, draw.torch, jitter=0.15)
+        return self._crops(chosen, draw.numpy, draw.torch, jitter=0.15)
+
+    def render(self, crops: Crops) -> tuple[Tensor, Tensor, Tensor]:
+        """As made and as wanted, (batch, samples), and `tied`, without the crops' ends."""
+        made = self.generator.decode(crops.mel, self._excite(crops))
+        frames = slice(_LEAD, crops.mel.shape[1] - self.config.conv_pre_look_right)
+        kept = slice(480 * frames.start, 480 * frames.stop)
+        return made[:, kept], crops.wanted[:, kept], crops.tied[:, frames]
+
+    def _excite(self, crops: Crops) -> Tensor:
+        excitation: Tensor = self.generator.m_source(crops.f0, crops.cycles, crops.noise)[0]
+        return excitation
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -159,20 +151,22 @@ class VocoderStage:
         rounds = 6
         for _ in range(rounds):
             chosen = rng.choice(self.parts.validation, 12)
-            made, wanted, locked = self._render(chosen, rng, generator, jitter=0.0)
-            _, figures = self.loss(made, wanted, locked)
+            crops = self._crops(chosen, rng, generator, jitter=0.0)
+            _, figures = self.loss(*self.render(crops))
+            guided = self.guide(self.generator.columns, crops.f0, crops.cycles)
+            figures["phase"] = float(guided)
             for name, value in figures.items():
                 sums[name] = sums.get(name, 0.0) + value / rounds
         return {**sums, "score": sums["mel"] + sums["magnitude"]}
 
-    def _render(
+    def _crops(
         self,
         chosen: np.ndarray,
         rng: np.random.Generator,
         generator: torch.Generator,
         *,
         jitter: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Crops:
         mel, f0, samples, cycles = [], [], [], []
         for index in map(int, chosen):
             length = self.corpus.tokens(index)
@@ -190,13 +184,15 @@ class VocoderStage:
         pitch = torch.from_numpy(np.stack(f0))
         total = 960 * self.crop
         noise = torch.rand(len(mels), total, self.config.nb_harmonics + 1, generator=generator)
-        start = torch.tensor(cycles, dtype=torch.float64)
-        excitation, _ = self._model.m_source(pitch, start, noise)
-        made = self._model.decode(mels, excitation)
-        kept = slice(480 * _LEAD, total - 480 * self.config.conv_pre_look_right)
-        wanted = torch.from_numpy(np.stack(samples))
-        locked = torch.tensor([float(self.corpus.rows[int(i)]["phase_locked"]) for i in chosen])
-        return made[:, kept], wanted[:, kept], locked
+        tied = torch.tensor([float(self.corpus.rows[int(i)]["phase_locked"]) for i in chosen])
+        return Crops(
+            mel=mels,
+            f0=pitch,
+            cycles=torch.tensor(cycles, dtype=torch.float64),
+            noise=noise,
+            wanted=torch.from_numpy(np.stack(samples)),
+            tied=tied[:, None] * (pitch > 0),
+        )
 
 
 def _padded(values: np.ndarray, length: int, fill: float) -> np.ndarray:
