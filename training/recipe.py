@@ -16,7 +16,7 @@ PLANS: Final[Mapping[str, LoopPlan]] = {
     "f0": LoopPlan(steps=2000, peak_lr=2e-3, eval_every=100, ema=0.98, patience=8),
     "flow": LoopPlan(steps=20000, peak_lr=2.5e-3, warmup=40, ema=0.995, patience=20),
     "vocoder": LoopPlan(steps=15000, peak_lr=2e-3, warmup=40, ema=0.995),
-    "adversarial": LoopPlan(steps=10000, peak_lr=2e-4, warmup=100, ema=0.999),
+    "adversarial": LoopPlan(steps=6000, peak_lr=5e-4, warmup=100, ema=0.998),
     "student": LoopPlan(steps=3000, peak_lr=3e-4, warmup=40, ema=0.99),
 }
 """Stages in the order in which they run."""

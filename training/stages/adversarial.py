@@ -6,18 +6,26 @@ several resolutions of the spectrum (UnivNet, arXiv 2106.07889), beside the spec
 
 import itertools
 
+import numpy as np
 import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from antiphon.engine.voice.quality import dnsmos
+from antiphon.engine.voice.resample import resample
 from antiphon.training.loop import Draw, apply_gradients
-from antiphon.training.stages.vocoder import VocoderStage
+from antiphon.training.stages.spectral_loss import SAMPLE_RATE
+from antiphon.training.stages.vocoder import VocoderStage, generator_optimizers
 
 PERIODS = (2, 3, 5, 7)
 RESOLUTIONS = (256, 512, 1024)
 ADVERSARIAL_WEIGHT = 0.3
 FEATURE_WEIGHT = 0.6
 SLOPE = 0.1
+JUDGES_LR = 8e-4
+OPINION_RATE = 16000
+OPINIONS = 12
+"""Held-out sentences that DNSMOS hears at every evaluation."""
 
 
 class _Layers(nn.Module):
@@ -63,8 +71,9 @@ class SpectrumDiscriminator(nn.Module):
         super().__init__()
         self.size = size
         self.register_buffer("window", torch.hann_window(size), persistent=False)
-        layers = [nn.Conv2d(1, width, (3, 5), padding=(1, 2))]
-        layers += [nn.Conv2d(width, width, (3, 5), (1, 2), (1, 2)) for _ in range(3)]
+        # Strides from the first layer on: the full resolution alone would cost as much as the rest.
+        sizes = [1, *[width] * 4]
+        layers = [nn.Conv2d(a, b, (3, 5), (1, 2), (1, 2)) for a, b in itertools.pairwise(sizes)]
         self.net = _Layers([*layers, nn.Conv2d(width, 1, 3, padding=1)])
 
     def forward(self, samples: Tensor) -> list[Tensor]:
@@ -107,12 +116,10 @@ class AdversarialStage:
         return self._model
 
     def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
-        """One for the generator, one for the discriminators."""
-        makers = [p for p in self.vocoder.generator.parameters() if p.requires_grad]
-        return [
-            torch.optim.AdamW(makers, lr=peak_lr, betas=(0.8, 0.99), weight_decay=0.0),
-            torch.optim.AdamW(self.judges.parameters(), lr=peak_lr, betas=(0.8, 0.99)),
-        ]
+        """The generator's as in the spectral stage, then the discriminators'."""
+        makers = generator_optimizers(self.vocoder.generator, peak_lr)
+        judges = torch.optim.AdamW(self.judges.parameters(), lr=JUDGES_LR, betas=(0.8, 0.99))
+        return [*makers, judges]
 
     def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
         """The discriminators learn, then the generator."""
@@ -125,18 +132,19 @@ class AdversarialStage:
             ),
             made.new_zeros(()),
         )
-        apply_gradients(judged, self.judges, optimizers[1:], 1.0)
+        apply_gradients(judged, self.judges, optimizers[-1:], 1.0)
         spectral, figures = self.vocoder.loss(made, wanted, tied)
         self.judges.requires_grad_(False)
-        fake, real = self.judges(made), [[x.detach() for x in row] for row in self.judges(wanted)]
+        fake = self.judges(made)
         self.judges.requires_grad_(True)
         fooled, matched = made.new_zeros(()), made.new_zeros(())
+        # What the discriminators saw in the real sound one update ago will do: it saves a pass.
         for f, r in zip(fake, real, strict=True):
             fooled = fooled + (f[-1] - 1).square().mean()
             for ours, theirs in zip(f[:-1], r[:-1], strict=True):
-                matched = matched + (ours - theirs).abs().mean() / (len(f) - 1)
+                matched = matched + (ours - theirs.detach()).abs().mean() / (len(f) - 1)
         total = spectral + (ADVERSARIAL_WEIGHT * fooled + FEATURE_WEIGHT * matched) / len(fake)
-        norm = apply_gradients(total, self.vocoder.generator, optimizers[:1], 1.0)
+        norm = apply_gradients(total, self.vocoder.generator, optimizers[:-1], 1.0)
         return {
             **figures,
             "judges": float(judged.detach()) / len(fake),
@@ -145,6 +153,14 @@ class AdversarialStage:
             "gradient": norm,
         }
 
+    @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """The spectral figures, which must not get much worse."""
-        return self.vocoder.evaluate()
+        """The spectral figures, which get a little worse, and the opinion score, which decides."""
+        figures = self.vocoder.evaluate()
+        opinion = dnsmos()
+        if opinion is None:
+            raise RuntimeError("The adversarial stage needs the package speechmos to judge itself.")
+        heard = self.vocoder.parts.validation[:OPINIONS]
+        scores = [opinion(resample(self.vocoder.copy(i), SAMPLE_RATE, OPINION_RATE)) for i in heard]
+        mean = float(np.mean(scores))
+        return {**figures, "opinion": mean, "score": -mean}

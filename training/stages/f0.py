@@ -12,7 +12,7 @@ from antiphon.engine.vocoder.layers import fold_weight_norm
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.features import Mels
 from antiphon.training.data.split import Split
-from antiphon.training.loop import Draw, apply_gradients
+from antiphon.training.loop import Draw, apply_gradients, matrices_and_rest
 
 _UNIT = 100.0
 
@@ -51,10 +51,12 @@ class F0Stage:
         return self._model
 
     def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
-        """AdamW; the last layer, whose unit is Hz, learns in its own unit."""
+        """Muon for the convolutions; the last layer, whose unit is Hz, learns in its own unit."""
         head = list(self._model.classifier.parameters())
         return [
-            torch.optim.AdamW(self._model.condnet.parameters(), lr=peak_lr, betas=(0.9, 0.98)),
+            *matrices_and_rest(
+                self._model.condnet, lambda _, weight: weight.ndim == 3, peak_lr / 2, peak_lr
+            ),
             torch.optim.AdamW(head, lr=peak_lr * _UNIT, betas=(0.9, 0.98), weight_decay=0.0),
         ]
 

@@ -15,7 +15,7 @@ from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.hibari import Array
 from antiphon.training.data.phones import PHONES
 from antiphon.training.data.split import Split
-from antiphon.training.loop import Draw, apply_gradients
+from antiphon.training.loop import Draw, apply_gradients, matrices_and_rest
 
 MELS = 128
 LEVEL_WEIGHT = 0.4
@@ -71,8 +71,13 @@ class TokenizerStage:
         return self._model
 
     def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
-        """AdamW over all weights."""
-        return [torch.optim.AdamW(self._model.parameters(), lr=peak_lr, betas=(0.9, 0.98))]
+        """Muon for the convolutions that mix channels, AdamW for the rest."""
+
+        def is_matrix(name: str, weight: Tensor) -> bool:
+            mixes = not name.startswith(("depthwise.", "head."))
+            return weight.ndim == 3 and mixes
+
+        return matrices_and_rest(self._model, is_matrix, peak_lr, 2 * peak_lr)
 
     def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
         """One batch of crops with a little noise and a random gain."""

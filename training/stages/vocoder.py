@@ -15,6 +15,7 @@ from antiphon.engine.checkpoint.config import HiFTConfig
 from antiphon.engine.vocoder.layers import fold_weight_norm
 from antiphon.training.data.corpus import Corpus
 from antiphon.training.data.features import Mels
+from antiphon.training.data.hibari import Array
 from antiphon.training.data.split import Split
 from antiphon.training.loop import Draw, apply_gradients, matrices_and_rest
 from antiphon.training.stages.phase_guide import GuidedHiFT, PhaseGuide
@@ -69,6 +70,18 @@ def new_vocoder(config: HiFTConfig, seed: int) -> GuidedHiFT:
     return model
 
 
+def generator_optimizers(model: nn.Module, peak_lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the convolutions, AdamW for the rest.
+
+    Muon brings the spectral loss in 250 steps where AdamW alone has it after 1000.
+    """
+
+    def is_matrix(name: str, weight: Tensor) -> bool:
+        return weight.ndim == 3 and "conv_post" not in name and "heads" not in name
+
+    return matrices_and_rest(model, is_matrix, ADAM_SHARE * peak_lr, peak_lr)
+
+
 class VocoderStage:
     """Spectral stage: mel and true F0 in, the teacher's samples out."""
 
@@ -99,15 +112,8 @@ class VocoderStage:
         return self._model
 
     def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
-        """Muon for the convolutions, AdamW for the rest.
-
-        Muon brings the spectral loss in 250 steps where AdamW alone has it after 1000.
-        """
-
-        def is_matrix(name: str, weight: Tensor) -> bool:
-            return name.startswith("generator.") and weight.ndim == 3 and "conv_post" not in name
-
-        return matrices_and_rest(self._model, is_matrix, ADAM_SHARE * peak_lr, peak_lr)
+        """The generator's, which see to the guide's heads as well."""
+        return generator_optimizers(self._model, peak_lr)
 
     def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
         """One batch of crops."""
@@ -158,6 +164,22 @@ class VocoderStage:
             for name, value in figures.items():
                 sums[name] = sums.get(name, 0.0) + value / rounds
         return {**sums, "score": sums["mel"] + sums["magnitude"]}
+
+    @torch.no_grad()
+    def copy(self, index: int) -> Array:
+        """An utterance from its own mel and F0, (samples,) at 24 kHz."""
+        mel = torch.from_numpy(self.mels.get(index))[None]
+        noise = torch.rand(
+            1,
+            480 * mel.shape[1],
+            self.config.nb_harmonics + 1,
+            generator=torch.Generator().manual_seed(index),
+        )
+        samples, _ = self.generator(
+            mel, noise, torch.from_numpy(self.corpus.f0(index).copy())[None]
+        )
+        made: Array = samples[0].numpy()
+        return made
 
     def _crops(
         self,
