@@ -48,9 +48,13 @@ class Trained:
     xvector: Mapping[str, Tensor]
 
 
-def origin(recipe: object, corpus: Corpus) -> dict[str, str]:
-    """What the checkpoint was made from: recipe, data list and git commit, hashed."""
-    data = json.dumps([[row["speaker"], row["text"], row["tokens"]] for row in corpus.rows])
+def origin(recipe: object, corpus: Corpus, codes: Corpus | None = None) -> dict[str, str]:
+    """What the checkpoint was made from: recipe, data list and git commit, hashed.
+
+    `codes` is the corpus without sound, if the LM learned from one.
+    """
+    rows = [*corpus.rows, *(codes.rows if codes else ())]
+    data = json.dumps([[row["speaker"], row["text"], row["tokens"]] for row in rows])
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"],
         cwd=Path(__file__).resolve().parent,
@@ -62,6 +66,7 @@ def origin(recipe: object, corpus: Corpus) -> dict[str, str]:
         "recipe_sha256": hashlib.sha256(repr(recipe).encode()).hexdigest(),
         "data_sha256": hashlib.sha256(data.encode()).hexdigest(),
         "utterances": str(len(corpus)),
+        "utterances_without_sound": str(len(codes) if codes else 0),
         "git_commit": commit or "unknown",
         "license": "Apache-2.0",
     }

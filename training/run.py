@@ -135,7 +135,7 @@ class Run:
             tokenizer=self.best("tokenizer"),
             xvector=self.best("xvector"),
         )
-        metadata = origin(self.recipe, self.corpus)
+        metadata = origin(self.recipe, self.corpus, self.codes)
         export(
             folder,
             trained,

@@ -78,7 +78,7 @@ FLOW: Final = FlowConfig(
 
 LM: Final = LMConfig(
     speech_token_size=SPEECH_CODES,
-    mix_ratio=(8, 11),
+    mix_ratio=(8, 8),
     sampling=RASConfig(top_p=0.8, top_k=25, win_size=10, tau_r=0.8),
     backbone=Qwen2Config(
         vocab_size=TEXT_TOKENS,
