@@ -17,7 +17,7 @@ PLANS: Final[Mapping[str, LoopPlan]] = {
     "flow": LoopPlan(steps=20000, peak_lr=2.5e-3, warmup=40, ema=0.995, patience=20),
     "vocoder": LoopPlan(steps=15000, peak_lr=2e-3, warmup=40, ema=0.995),
     "adversarial": LoopPlan(steps=6000, peak_lr=5e-4, warmup=100, ema=0.998),
-    "student": LoopPlan(steps=3000, peak_lr=3e-4, warmup=40, ema=0.99),
+    "student": LoopPlan(steps=3000, peak_lr=8e-4, warmup=40, ema=0.99),
 }
 """Stages in the order in which they run."""
 

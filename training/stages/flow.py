@@ -115,6 +115,11 @@ def new_flow(config: FlowConfig, means: Tensor, spread: Tensor, seed: int) -> Fl
     return flow
 
 
+def is_matrix(name: str, weight: Tensor) -> bool:
+    """Whether a weight is one of the blocks' matrices, which Muon is for."""
+    return "transformer_blocks" in name and weight.ndim == 2 and "norm" not in name
+
+
 class FlowStage:
     """Conditional flow matching on the optimal-transport path (arXiv 2210.02747)."""
 
@@ -143,10 +148,6 @@ class FlowStage:
 
     def optimizers(self, peak_lr: float) -> list[torch.optim.Optimizer]:
         """Muon for the blocks' matrices, AdamW for the rest."""
-
-        def is_matrix(name: str, weight: Tensor) -> bool:
-            return "transformer_blocks" in name and weight.ndim == 2 and "norm" not in name
-
         return matrices_and_rest(self._model, is_matrix, peak_lr, peak_lr)
 
     def step(self, draw: Draw, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
