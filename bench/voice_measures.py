@@ -82,6 +82,9 @@ class Ranking:
     """Which voices are nearest to their own prompt, and mean likeness to it and to the others."""
 
     right: tuple[str, ...]
+    """Of all prompts, the voice's own is nearest."""
+    nearer: tuple[str, ...]
+    """The voice's own prompt is nearer than that of one different speaker, the next by name."""
     own: float
     others: float
 
@@ -94,7 +97,12 @@ def right_voice_ranks(made: Embeddings, prompts: Embeddings) -> Ranking:
     others = likeness[~np.eye(len(names), dtype=bool)]
     first = likeness.argmax(axis=1)
     right = tuple(name for number, name in enumerate(names) if first[number] == number)
-    return Ranking(right, float(own.mean()), float(others.mean()) if others.size else 0.0)
+    nearer = tuple(
+        name
+        for number, name in enumerate(names)
+        if own[number] > likeness[number, (number + 1) % len(names)]
+    )
+    return Ranking(right, nearer, float(own.mean()), float(others.mean()) if others.size else 0.0)
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -11,11 +11,11 @@ from antiphon.training.stages.lm import LMPlan
 
 PLANS: Final[Mapping[str, LoopPlan]] = {
     "xvector": LoopPlan(steps=1500, peak_lr=2e-3, eval_every=125, ema=0.99, patience=5),
-    "tokenizer": LoopPlan(steps=3000, peak_lr=1.5e-3, ema=0.99, patience=6),
+    "tokenizer": LoopPlan(steps=2000, peak_lr=1.5e-3, ema=0.99, patience=6),
     "lm": LoopPlan(steps=6000, peak_lr=3e-3, eval_every=200, ema=0.99, patience=8),
-    "f0": LoopPlan(steps=2000, peak_lr=2e-3, eval_every=100, ema=0.98, patience=8),
-    "flow": LoopPlan(steps=20000, peak_lr=2.5e-3, warmup=40, ema=0.995, patience=20),
-    "vocoder": LoopPlan(steps=15000, peak_lr=2e-3, warmup=40, ema=0.995),
+    "f0": LoopPlan(steps=1000, peak_lr=2e-3, eval_every=100, ema=0.98, patience=8),
+    "flow": LoopPlan(steps=10000, peak_lr=2.5e-3, warmup=40, ema=0.995, patience=20),
+    "vocoder": LoopPlan(steps=8500, peak_lr=2e-3, warmup=40, ema=0.995),
     "adversarial": LoopPlan(steps=6000, peak_lr=5e-4, warmup=100, ema=0.998),
     "student": LoopPlan(steps=3000, peak_lr=8e-4, warmup=40, ema=0.99),
 }
@@ -34,13 +34,13 @@ CODES: Final = CorpusPlan(
 
 DATA_SHARE: Final = 0.06
 SHARES: Final[Mapping[str, float]] = {
-    "xvector": 0.03,
-    "tokenizer": 0.05,
-    "lm": 0.10,
+    "xvector": 0.02,
+    "tokenizer": 0.04,
+    "lm": 0.20,
     "f0": 0.02,
-    "flow": 0.33,
+    "flow": 0.26,
     "vocoder": 0.22,
-    "adversarial": 0.13,
+    "adversarial": 0.12,
     "student": 0.06,
 }
 """Share of a time budget that each stage may take; the rest is for the data."""

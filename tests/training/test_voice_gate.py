@@ -54,9 +54,13 @@ def test_a_voice_is_ranked_by_its_own_prompt() -> None:
     prompts = {name: row for name, row in zip("abc", np.eye(3, dtype=np.float32), strict=True)}
     made = {**prompts, "c": prompts["b"]}
     ranking = right_voice_ranks(made, prompts)
-    assert ranking.right == ("a", "b")
+    assert ranking.right == ranking.nearer == ("a", "b")
     assert ranking.own == pytest.approx(2 / 3)
     assert ranking.others == pytest.approx(1 / 6)
+    between = {**prompts, "c": 0.6 * prompts["c"] + 0.8 * prompts["b"]}
+    ranking = right_voice_ranks(between, prompts)
+    assert ranking.right == ("a", "b")
+    assert ranking.nearer == ("a", "b", "c")
 
 
 def test_words_are_compared_as_spoken() -> None:
