@@ -188,12 +188,11 @@ async def test_a_process_that_hangs_fails_its_turns_and_another_is_started_warm(
     stream.close()
     await eventually(lambda: not _alive(pid), 10)
     await eventually(lambda: engine.ready, 60)
-    # The voice's prompt is there again, that of the forgotten one is not.
+    # The voice's prompt is there again before anyone asks; that of the forgotten one is not.
     assert 0 < engine.cache_bytes <= held
     opened = await engine.open(models.prompt(28), FAST)
-    spoken = await opened.speak(_tokens(10), final=False)
+    await opened.speak(_tokens(10), final=False)
     assert engine.cache_bytes == held
-    assert spoken.timings["queue"] < spoken.timings["flow"]
     opened.close()
     await engine.close()
 
